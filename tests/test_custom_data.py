@@ -92,6 +92,11 @@ INFERRED: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, lis
         {"id2label": {"1": "good", "0": "bad"}},
         (CLASSES, ["good", "bad"], ["accuracy"]),
     ),
+    "named classes that pandas writes as floats": (
+        {"train.csv": csv(rows(60, ["1.0", "0.0"])), "dev.csv": csv(rows(9, [1, 0], 1))},
+        {"id2label": {"1": "good", "0": "bad"}},
+        (CLASSES, ["good", "bad"], ["accuracy"]),
+    ),
     "words and numbers listed in id2label": (
         {"train.csv": csv(rows(60, ["1", "x"]))},
         {"id2label": {"x": "X", "1": "one"}},
@@ -112,6 +117,13 @@ def test_the_problem_type_is_inferred_and_logged(case: str, caplog: pytest.LogCa
     ]
     assert len(messages) == ("problem_type" not in changes)
     assert all("Set data.problem_type" in message for message in messages)
+
+
+@pytest.mark.parametrize(("label", "level"), [("spam;", "WARNING"), ("ham", "INFO")])
+def test_few_lists_among_single_labels_are_a_warning(label: str, level: str, caplog: pytest.LogCaptureFixture) -> None:
+    load_files({"train.csv": csv([*rows(60, ["spam", "ham"]), ("more", label)])})
+    [record] = [record for record in caplog.records if "Inferred problem_type" in record.getMessage()]
+    assert record.levelname == level
 
 
 @pytest.mark.parametrize(

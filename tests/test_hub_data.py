@@ -12,6 +12,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from hub import Hub
 
 from pipeline.check import check
+from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.download import download
 from pipeline.onboarding.user_data import read_hub
@@ -194,6 +195,12 @@ def test_configurations_and_splits_are_chosen_by_name(hub: Hub) -> None:
 def test_a_wrong_name_is_an_error_that_lists_the_right_ones(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         load(**changes)
+
+
+def test_a_row_of_a_split_that_was_made_from_train_is_named_by_its_row_in_train(hub: Hub) -> None:
+    publish(hub, {"train.jsonl": jsonl(TEXTS)})
+    labeled = load_source_rows(data_params(task="hub", dataset=PINNED)).labeled
+    assert labeled["place"].tolist() == [f"train row {idx}" for idx in labeled["idx"]]
 
 
 def publish_splits(hub: Hub, *splits: str) -> None:

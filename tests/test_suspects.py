@@ -238,6 +238,8 @@ def columns_of_labels(examples: list[tuple[str, list[int]]]) -> str:
 
 NUMBERS = rows(90, [1234567.0, 0.123456789, -3.0])
 USERS = [(*row, f"user {number % 9}") for number, row in enumerate(rows(90, ["x", "y"]))]
+# Two of the three rows with the label "z" have to be in train.
+RARE = [(*row, f"user {number % 9}") for number, row in enumerate(rows(87, ["x", "y"]) + rows(3, ["z"], seed=1))]
 PARTS = [(*row, ["train", "dev", "test"][number % 3]) for number, row in enumerate(rows(60, ["x", "y"]))]
 CORPORA: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "words": ({"train.csv": csv_text(rows(90, ["no", "yes"]))}, {}, "no"),
@@ -272,6 +274,11 @@ CORPORA: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "a column for the splits": (
         {"train.csv": csv_text(PARTS, "text,label,split")},
         {"split": {"type": "fixed", "column": "split"}},
+        "y",
+    ),
+    "a column to stratify by": (
+        {"train.csv": csv_text(RARE, "text,label,user")},
+        {"split": {"type": "stratify", "column": "user", "seed": 0, "fractions": [0.4, 0.3, 0.3]}},
         "y",
     ),
     "groups": (

@@ -64,8 +64,9 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
     source = load_source_rows(params)
     task, splits = source.corpus.task, source.corpus.splits
     corrected = _corrected_labels(source, verdicts)
-    # Only this type of split looks at the labels, which will be different.
-    keep_splits = params.split.type == "stratify" and not params.split.column and len(splits) > len(source.files)
+    # Only this type of split looks at the labels, which will be different. With a column, it still keeps a few rows of
+    # each class in train.
+    keep_splits = params.split.type == "stratify" and len(splits) > len(source.files)
     _require_unused_names(params, [_LABEL, _SPLIT] if keep_splits else [_LABEL])
     overrides = _overrides(params, task, directory, keep_splits)
     with atomic_output(directory) as draft:

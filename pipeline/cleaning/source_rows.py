@@ -41,9 +41,15 @@ def load_source_rows(params: DataParams) -> SourceRows:
     else:
         files, corpus = {}, load_corpus(params)
     splits = {}
+    train = corpus.splits[TRAIN]
     for split, rows in corpus.splits.items():
-        # A split without a file is a part of train.
+        # A split without a file is a part of train. In a published corpus, its rows have other numbers than those that
+        # are left in train.
         source = files.get(split, files.get(TRAIN))
-        places = [f"{split} row {idx}" for idx in rows["idx"]] if source is None else source.columns.index[rows["idx"]]
+        if source is None:
+            published_split = split if rows["idx"].isin(train["idx"]).any() else TRAIN
+            places = [f"{published_split} row {idx}" for idx in rows["idx"]]
+        else:
+            places = source.columns.index[rows["idx"]]
         splits[split] = rows.assign(place=places)
     return SourceRows(replace(corpus, splits=splits), files)

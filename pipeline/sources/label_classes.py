@@ -23,6 +23,7 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
     warnings: list[str] = []
     if column.id2label:
         names, numbers = list(column.id2label.values()), _number_labels(column.id2label)
+        numbers |= _equal_numbers(column.first_rows, numbers)
         if unlisted := next((label for label in column.first_rows if label not in numbers), None):
             raise UserError(
                 f"{column.describe(unlisted)}, but data.id2label only has the labels {listing(numbers)}. Correct it, "
@@ -42,6 +43,19 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
 
 def _number_labels(labels: Iterable[str]) -> dict[str, int]:
     return {label: number for number, label in enumerate(labels)}
+
+
+def _equal_numbers(labels: Iterable[str], numbers: Mapping[str, int]) -> dict[str, int]:
+    """Return the class of each label that is the same number as a listed label, such as 1.0 and 1.
+
+    pandas writes 1.0 instead of 1 as soon as a label is missing.
+    """
+    by_value = {Decimal(label): number for label, number in numbers.items() if has_value(label) and not is_code(label)}
+    return {
+        label: by_value[Decimal(label)]
+        for label in labels
+        if label not in numbers and has_value(label) and not is_code(label) and Decimal(label) in by_value
+    }
 
 
 def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:

@@ -102,6 +102,12 @@ class LabelColumn:
         has_label = np.array([bool(value.labels) or value.is_list for value in self.values])
         return {split: int(np.count_nonzero(has_label[rows])) for split, rows in self.positions.items()}
 
+    @property
+    def list_rows(self) -> int:
+        """The number of rows with a list of labels."""
+        is_list = np.array([value.is_list for value in self.values])
+        return sum(int(np.count_nonzero(is_list[rows])) for rows in self.positions.values())
+
     def describe(self, label: str) -> str:
         return f"{self.first_rows[label]}: {self.name} is {literal(label)}"
 

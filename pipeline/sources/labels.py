@@ -3,6 +3,7 @@
 `label_values` reads a single cell, `label_column` the whole column, and `label_classes` finds the classes in it.
 """
 
+import logging
 import math
 import re
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ DEFAULT_METRICS = {
     "multi_label_classification": ["f1_micro", "f1_macro", "accuracy"],
     "regression": ["pearson", "spearmanr", "rmse"],
 }
+_FEWEST_LISTS = 0.05  # the proportion of the rows below which lists of labels may be a mistake
 _LARGEST_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
 # Numbers as people write them, such as 0,5 or 1.234,5 or 1,234 or 85%, and plain numbers.
 _WRITTEN_NUMBER = re.compile(r"[+\-\u2212]?\d+(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)?(?:e[+-]?\d+)?\s*%?", re.IGNORECASE)
@@ -98,9 +100,16 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     are_integers = all(map(is_integer, labels))
     count = len({Decimal(label) for label in labels} if are_numbers and are_integers else labels)  # 1.0 counts as 1.
     problem_type: ProblemType = "single_label_classification"
+    level = logging.INFO
     if column.first_list:
         problem_type = "multi_label_classification"
-        why = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.where}"
+        lists, rows = column.list_rows, sum(column.labeled_rows.values())
+        why = (
+            f"lists of labels in {lists:,} of {rows:,} rows, such as {literal(column.first_list.raw)} in "
+            f"{column.first_list.where}"
+        )
+        if lists < _FEWEST_LISTS * rows:  # The label may be a single one that contains a separator.
+            level = logging.WARNING
     elif column.id2label:
         why = "the classes in data.id2label"
     elif column.schema_names:
@@ -112,7 +121,8 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     else:
         form = "whole numbers" if are_numbers else "values"
         why = f"{count:,} distinct {form} ({listing(labels, 3)})"
-    log.info(
+    log.log(
+        level,
         "Inferred problem_type %s: column %s has %s. Set data.problem_type to override.",
         problem_type, column.name, why,
     )  # fmt: skip
