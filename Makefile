@@ -51,7 +51,7 @@ lock: ## Update requirements.lock and compute.lock to the newest versions that p
 	.lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	.lock/bin/python -m pip install --quiet --group dev .lock/project
 	@# Without the suffix of torch's build, and without the packages that a CUDA build depends on.
-	.lock/bin/python -m pip freeze --exclude dvc-trainer | sed '/^nvidia-/d; /^triton==/d; s/+.*//' > .lock/all
+	.lock/bin/python -m pip freeze --exclude dvc-trainer | sed '/^nvidia-/d; /^cuda-/d; /^triton==/d; s/+.*//' > .lock/all
 	sed -n 's/^\([A-Za-z0-9_.-]*\)==.*/^\1==/p' compute.lock > .lock/names
 	{ grep '^#' compute.lock; grep -f .lock/names .lock/all; } > .lock/compute
 	{ grep '^[#-]' requirements.lock; grep -v -f .lock/names .lock/all; } > .lock/rest

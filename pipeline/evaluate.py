@@ -15,7 +15,7 @@ from pipeline.core.output import rounded, write_details, write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
-from pipeline.evaluation.diagnostics import PLOTS, baseline, best_threshold, diagnostics, plots
+from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
 from pipeline.evaluation.metrics import loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.evaluation.signature import as_line, signature
@@ -98,7 +98,7 @@ def _score(
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Score a split, log the result, and return its entries for evaluation.json and intervals.json."""
     answers = examples.predicted, examples.probability
-    guesses = baseline(task.problem_type, examples.labels, task.outputs)
+    guesses = constant_predictions(task.problem_type, examples.labels, task.outputs)
     values = scores(task.metrics, examples.labels, *answers)
     limits = score_intervals(task.metrics, examples.labels, *answers)
     guessed = scores(task.metrics, examples.labels, *guesses)
@@ -111,14 +111,14 @@ def _score(
         task.noun,
         ", ".join(f"{name} {values[name]:.4f} ({low:.4f} to {high:.4f})" for name, (low, high) in limits.items()),
         _listing(linear_scores),
-        f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.baseline}",
+        f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.constant_baseline}",
         _listing(guessed),
     )
     entries = {
         **values,
         "loss": loss(task.problem_type, examples.logits, examples.labels),
         **{f"linear_{name}": score for name, score in linear_scores.items()},
-        **{f"{task.baseline}_{name}": score for name, score in guessed.items()},
+        **{f"{task.constant_baseline}_{name}": score for name, score in guessed.items()},
         "n": len(examples.labels),
     }
     return entries, {name: interval._asdict() for name, interval in limits.items()}

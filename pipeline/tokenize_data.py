@@ -34,8 +34,8 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     It has more columns: `labels`, unless the labels of the split are unknown, `idx`, `length` (the number of tokens
     without padding), and in train `GROUP`. `out/<split>_swapped` has the pairs of a scored split with their texts
     swapped. `out` also gets lengths.json (the number of `rows` of each split, their `mean` and `longest` length in
-    tokens, and how many of them were `truncated`), tokenization.json (`params`), and copies of task.json and
-    source.json.
+    tokens, and how many of them were `truncated`), tokenization.json (`params` and the `pair_separator`), and copies of
+    task.json and source.json.
 
     Raises:
         UserError: An input is missing, or the model does not support `max_length`.
@@ -49,7 +49,8 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
             f"params.yaml: tokenize.max_length must be between {least} and {most} for this model, got "
             f"{params.max_length}."
         )
-    if task.pairs and pair_separator(tokenizer):
+    separator = pair_separator(tokenizer) if task.pairs else ""
+    if separator:
         log.info("the tokenizer has no separator for the texts of a pair, so the second text starts on a new line")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # Only num_proc decides how many cores are used.
     processes = min(num_proc, os.cpu_count() or 1)
@@ -81,7 +82,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
                     _log_vocabulary_fit(split, examples, tokenized, tokenizer, task)
                 save(tokenized.remove_columns("truncated"), draft / output)
         write_json(draft / "lengths.json", lengths)
-        write_json(draft / TOKENIZATION, params.model_dump())
+        write_json(draft / TOKENIZATION, {**params.model_dump(), "pair_separator": separator})
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file, "download"), draft)
 

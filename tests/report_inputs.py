@@ -155,7 +155,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     write_details(root / METRICS_DIR / "train.json", {**training, "steps": 8, "train_loss": 0.55})
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
     write(root / TOKENIZED / "lengths.json", lengths)
-    write(root / TOKENIZED / TOKENIZATION, {"max_length": 96})
+    write(root / TOKENIZED / TOKENIZATION, {"max_length": 96, "pair_separator": ""})
 
 
 def make_report(root: Path, name: str | None = None) -> str:

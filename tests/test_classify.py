@@ -2,11 +2,13 @@
 
 import csv
 import functools
+import gc
 import io
 import json
 import os
 import shutil
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +63,22 @@ def test_the_logits_match_the_predict_stage(task: str, precision: Precision, tra
     subset, _ = classifier.score([column[3:5] for column in texts])
     np.testing.assert_allclose(subset, logits[3:5], atol=noise)
     assert truncated > 0, "some of these texts are longer than 24 tokens"
+
+
+def test_scored_rows_do_not_stay_in_memory(trained: Trained) -> None:
+    classifier = Classifier(trained("classes") / CLASSIFIER, 64)
+    examples = []
+    score = classifier._trainer.predict
+
+    def predict(rows: Any) -> Any:
+        examples.append(weakref.ref(rows))
+        return score(rows)
+
+    classifier._trainer.predict = predict  # type: ignore[method-assign]
+    for _ in range(2):
+        classifier.score([["a text", "another text"]])
+    gc.collect()
+    assert examples[0]() is None, "the Trainer itself keeps the last ones"
 
 
 ROWS: list[dict[str, Any]] = [

@@ -11,6 +11,7 @@ from conftest import TinyMaker, sections
 from pipeline.core.messages import UserError
 from pipeline.modeling import device
 from pipeline.modeling.device import Device, cpu_bf16, precision_of_scores, set_up_device
+from pipeline.modeling.environment import environment
 from pipeline.modeling.loading import load_base_model, load_tokenizer
 from pipeline.modeling.scoring import scoring_trainer
 from pipeline.params import Params
@@ -141,6 +142,30 @@ def test_training_and_scoring_use_one_gpu_per_process(
     arguments = training_arguments(*sections(params), cpu, tmp_path, "f1")
     tokenizer, model = load_tokenizer(tiny()), load_base_model(tiny(), "cpu")
     assert arguments._n_gpu == scoring_trainer(model, tokenizer, cpu, 32).args._n_gpu == 1
+
+
+@pytest.mark.parametrize(("visible", "warns"), [(None, True), ("0", True), ("", False)])
+def test_a_gpu_that_torch_cannot_use_is_named(
+    visible: str | None, warns: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    patch_hardware(monkeypatch)
+    monkeypatch.setattr(device, "_NVIDIA_DRIVER", tmp_path)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    set_up_device("fp32", None)
+    assert ("has an NVIDIA GPU, but torch" in caplog.text) == warns
+
+
+def test_a_run_on_a_gpu_can_move_to_a_host_with_another_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    environments = []
+    for model in ("AMD EPYC", "Intel Xeon"):
+        patch_hardware(monkeypatch, cuda=True, model=model)
+        monkeypatch.setattr("pipeline.modeling.environment.cpu_model", lambda model=model: model)
+        environments.append(environment(Device("cuda", "fp16")))
+    assert environments[0] == environments[1]
+    assert environments[0]["device"].startswith("Tesla T4, CUDA ")
 
 
 def test_the_number_of_threads_is_set() -> None:

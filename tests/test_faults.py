@@ -87,6 +87,35 @@ def test_out_of_memory_is_reported_with_a_remedy(run: Callable[..., Path]) -> No
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+def test_out_of_memory_on_a_gpu_that_is_already_in_use_says_by_what(
+    run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Trainer moves the model to the GPU before the first step."""
+
+    def to(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 39.39 GiB of which 1.94 GiB "
+            "is free. Process 7 has 37.44 GiB memory in use. Of the allocated memory 1.00 GiB is allocated by PyTorch"
+        )
+
+    monkeypatch.setattr(torch.nn.Module, "to", to)
+    with pytest.raises(UserError, match=r"out of memory\. Lower train\..* Process 7 has 37\.44 GiB memory in use\.$"):
+        run()
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_an_error_of_the_gpu_is_not_blamed_on_the_disk(
+    engine: str, run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(*_: Any, **__: Any) -> None:
+        raise torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered")
+
+    monkeypatch.setattr("accelerate.Accelerator.save_state", save)
+    monkeypatch.setattr("transformers.Trainer._save_optimizer_and_scheduler", save)
+    with pytest.raises(torch.AcceleratorError):
+        run(engine=engine)
+
+
 def test_out_of_memory_in_the_optimizer_is_reported_with_a_remedy(
     run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

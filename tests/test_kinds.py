@@ -103,7 +103,7 @@ def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
     assert list(scores) == sorted(task.scored_splits)
     metric = task.metrics[0]
     for model in (metric, f"linear_{metric}"):
-        assert scores["validation"][model] > scores["validation"][f"{task.baseline}_{metric}"] + 0.1
+        assert scores["validation"][model] > scores["validation"][f"{task.constant_baseline}_{metric}"] + 0.1
     rows = pq.read_table(predictions / "test.parquet").to_pylist()
     assert len(rows) == SIZES["test"]
     assert ("label" in rows[0]) == ("test" in task.scored_splits), "a split without labels gets no label column"

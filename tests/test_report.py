@@ -24,7 +24,7 @@ from test_markup import HOSTILE as MARKUP
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details, write_details
-from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED, TOKENIZATION, TOKENIZED
 from pipeline.core.text import code
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.params import load_params
@@ -147,6 +147,12 @@ def test_the_data_name_is_in_the_report_and_on_the_model_card(other_page: Path) 
     card = ModelCard(other_page.with_name("model_card.md").read_text())
     assert card.data.model_name == "Tickets & <calls> classifier"
     assert "<calls>" not in card.text
+
+
+def test_the_card_starts_the_second_text_on_a_new_line_if_training_did(root: Path) -> None:
+    write(root / TOKENIZED / TOKENIZATION, {"max_length": 96, "pair_separator": "\n"})
+    make_report(root)
+    assert r'"text_pair": "\nAnother text."' in (root / METRICS_DIR / "model_card.md").read_text()
 
 
 def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs: Path, file: Path) -> None:
@@ -353,7 +359,7 @@ def test_a_report_uses_the_terms_of_its_type_of_task(case: str, files: dict[str,
     reason = "The labels of test are not known" if task.unlabeled_splits else "The data has no test split"
     assert (reason in text) == (task.verdict_split == "validation")
     base = [
-        METRICS[name].format(scores[f"{task.baseline}_{name}"]) + "%" * (METRICS[name].scale != "error")
+        METRICS[name].format(scores[f"{task.constant_baseline}_{name}"]) + "%" * (METRICS[name].scale != "error")
         for name in task.metrics
     ]
     assert f"gives {', '.join(base[:-1])}{' and ' if base[1:] else ''}{base[-1]}." in text

@@ -24,7 +24,7 @@ METRICS_DIR = Path("metrics")
 CHECKPOINTS = Path("models/.checkpoints")
 RUNS = Path("runs")
 
-TOKENIZATION = "tokenization.json"  # in data/tokenized: the section `tokenize` of params.yaml
+TOKENIZATION = "tokenization.json"  # in data/tokenized: how the texts were tokenized
 SETTINGS = "inference.json"  # in models/classifier: how to use the model
 PROVENANCE = "provenance.json"  # in models/classifier, data/predictions and data/baseline: what the model is made from
 SOURCE = "source.json"  # in a directory of data or of a base model: its origin and checksums

@@ -69,7 +69,7 @@ class Task:
         return self.problem_type == "single_label_classification" and len(self.labels) == 2
 
     @property
-    def baseline(self) -> str:
+    def constant_baseline(self) -> str:
         """What the baseline, which ignores the texts, predicts.
 
         It is "mean" for a regression. Otherwise it is "majority": the most frequent class, or for each label the more

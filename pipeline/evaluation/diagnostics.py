@@ -143,7 +143,7 @@ def _thinned(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]
 
 
-def baseline(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[Values, Floats | None]:
+def constant_predictions(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[Values, Floats | None]:
     """Return the predictions and probabilities of the best model that ignores the texts.
 
     It always predicts the majority class (the last one in a tie), the majority for each label, or the mean. Its

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.text import aligned
-from pipeline.evaluation.diagnostics import baseline
+from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, scores
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals, score_intervals
@@ -77,9 +77,9 @@ def _scores(side: Side, directory: Path) -> list[str]:
     pooled, task = run.predictions[OUT_OF_FOLD], run.task
     answers = pooled.labels, pooled.predicted, pooled.probability
     values, intervals = scores(task.metrics, *answers), score_intervals(task.metrics, *answers)
-    guesses = scores(task.metrics, pooled.labels, *baseline(task.problem_type, pooled.labels, task.outputs))
+    guesses = scores(task.metrics, pooled.labels, *constant_predictions(task.problem_type, pooled.labels, task.outputs))
     header = ["", "all rows", "95% confidence interval", "mean of folds", "std. dev.", "lowest", "highest"]
-    rows = [[*header, task.baseline]]
+    rows = [[*header, task.constant_baseline]]
     content = {}
     for name in task.metrics:
         metric, folds = METRICS[name], fold_scores(name, side.folds)

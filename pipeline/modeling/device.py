@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
 _WITHOUT_AMX = {"AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512", "AVX10_2_512"}
 
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+
 
 class Device(NamedTuple):
     """The type of the device that a stage computes on, and the precision of its matrix products."""
@@ -55,6 +57,11 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
         threads = torch.get_num_threads()
         name = f"{threads} {'thread' if threads == 1 else 'threads'}"
         keep_memory()
+        if _NVIDIA_DRIVER.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+            log.warning(
+                "this machine has an NVIDIA GPU, but torch %s cannot use it (see docs/several_machines.md)",
+                torch.__version__,
+            )
         if device.precision == "bf16" and not cpu_bf16():
             log.warning(  # The factors were measured with benchmarks/cpus.py.
                 "this CPU emulates bf16. Training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "

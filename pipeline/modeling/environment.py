@@ -34,18 +34,20 @@ def environment(device: Device) -> dict[str, Any]:
     The number of threads is the current one, so a stage calls this function after `set_up_device`, which may change it.
     """
     entries = {
-        "cpu": cpu_model(),
-        "device": "cpu",
-        "instruction_set": ", ".join([torch.backends.cpu.get_cpu_capability(), *cpu_bf16()]),
         "precision": device.precision,
         "processes": distributed.world_size(),
         "python": platform.python_version(),
-        "threads": torch.get_num_threads(),
         **packages.installed(),
         **{name: os.environ[name] for name in _KERNELS if os.environ.get(name)},
     }
+    # On a GPU, the processor does not change the results, so a run can move to another host with the same GPU.
     if torch.cuda.is_available():
         entries["device"] = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
     elif torch.backends.mps.is_available():
         entries["device"] = f"mps, macOS {platform.mac_ver()[0]}"
+    else:
+        entries["device"] = "cpu"
+        entries["cpu"] = cpu_model()
+        entries["instruction_set"] = ", ".join([torch.backends.cpu.get_cpu_capability(), *cpu_bf16()])
+        entries["threads"] = torch.get_num_threads()
     return entries

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 
+# Only CUDA has its own class of error. The others can only be recognized by their text.
+_OUT_OF_MEMORY = re.compile("out of memory|allocate memory|CUBLAS_STATUS_ALLOC_FAILED")
+
 
 @contextmanager
 def reporting_out_of_memory(remedy: str) -> Iterator[None]:
@@ -23,9 +26,12 @@ def reporting_out_of_memory(remedy: str) -> Iterator[None]:
     """
     try:
         yield
+    except torch.OutOfMemoryError as error:
+        # torch says here how much of the GPU's memory is free, and which other processes use it.
+        details = " ".join(str(error).partition("Of the allocated memory")[0].split())
+        raise UserError(f"out of memory. {remedy} {details}") from error
     except RuntimeError as error:
-        # CUDA has its own class of error. The errors of CPUs and of Apple's GPUs can only be recognized by their text.
-        if not isinstance(error, torch.OutOfMemoryError) and not re.search("out of memory|allocate memory", str(error)):
+        if not _OUT_OF_MEMORY.search(str(error)):
             raise
         raise UserError(f"out of memory. {remedy}") from error
 

@@ -14,12 +14,18 @@ from transformers.trainer_callback import PrinterCallback
 from pipeline.modeling.device import Device, use_one_gpu
 from pipeline.modeling.failures import reporting_out_of_memory
 
+_MEMORY_REMEDY = "Lower tokenize.max_length or predict.batch_size (--batch-size in classify), or use a smaller model."
 
+
+@reporting_out_of_memory(_MEMORY_REMEDY)  # The Trainer moves the model to the GPU.
 def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Device, batch_size: int) -> Trainer:
     """Return a Trainer for prediction only.
 
     Args:
         batch_size: Examples per forward pass on each device.
+
+    Raises:
+        UserError: Memory runs out.
     """
     arguments = TrainingArguments(
         output_dir=tempfile.gettempdir(),  # Nothing is written there.
@@ -59,6 +65,7 @@ def longest_first(examples: Dataset) -> NDArray[np.intp]:
     return np.argsort(examples.with_format("numpy")["length"][:], kind="stable")[::-1]
 
 
+@reporting_out_of_memory(_MEMORY_REMEDY)
 def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     """Score every tokenized example once, with any number of processes.
 
@@ -76,9 +83,10 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     # cast once and kept.
     dtype = torch.float16 if arguments.fp16 else torch.bfloat16
     autocast = torch.autocast(arguments.device.type, dtype, enabled=arguments.fp16 or arguments.bf16)
-    remedy = "Lower tokenize.max_length or predict.batch_size (--batch-size in classify), or use a smaller model."
-    with reporting_out_of_memory(remedy), autocast:
+    with autocast:
         predictions = trainer.predict(inputs.select(order)).predictions
+    # The accelerator keeps each loader that it prepares, with its examples.
+    trainer.accelerator._dataloaders.clear()
     logits = np.empty_like(predictions)
     logits[order] = predictions
     return logits

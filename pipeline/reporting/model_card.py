@@ -54,6 +54,7 @@ def model_card(results: Results) -> str:
     missing = never_predicted(results.diagnostics[task.verdict_split])
     return TEMPLATES.get_template("model_card.md.jinja").render(
         **vars(results),
+        example=_example(results),
         all_labels=_listing([code(label) for label in task.labels]),
         front_matter=front_matter.to_yaml(),
         loss=LOSSES[task.problem_type],
@@ -64,6 +65,13 @@ def model_card(results: Results) -> str:
         scores="\n".join(_score_table(results, metrics)),
         signature=printable(as_line(results.diagnostics["signature"])),
     )
+
+
+def _example(results: Results) -> str:
+    """Return the first argument of a call of the model in Python."""
+    if not results.task.pairs:
+        return json.dumps("A text.")
+    return json.dumps({"text": "One text.", "text_pair": results.tokenization["pair_separator"] + "Another text."})
 
 
 def _listing(labels: list[str]) -> str:
@@ -83,7 +91,7 @@ def _score_table(results: Results, metrics: list[str]) -> list[str]:
             row.append(show(score) + (f" ({show(interval['low'])} to {show(interval['high'])})" if interval else ""))
         rows.append(row)
         if name in task.metrics:
-            for key, model in (("linear", "linear model"), (task.baseline, BASELINES[task.baseline])):
+            for key, model in (("linear", "linear model"), (task.constant_baseline, BASELINES[task.constant_baseline])):
                 scores = [results.evaluation[split][f"{key}_{name}"] for split in splits]
                 rows.append([f"{title} of the {model}", *map(show, scores)])
     evaluations = [results.evaluation[split] for split in splits]

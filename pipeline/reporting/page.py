@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.data_card import MOST_TRUNCATED
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
-from pipeline.evaluation.diagnostics import baseline
+from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals
@@ -141,6 +141,7 @@ def _charts(
 def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows of the first chart: the scores of the model and of the baselines. Errors are left out."""
     rows = []
+    constant = results.task.constant_baseline
     for split in splits:
         evaluation, intervals = results.evaluation[split], results.intervals[split]
         for name in results.task.metrics:
@@ -149,7 +150,7 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
             models = {
                 "this model": {"value": evaluation[name], **intervals[name]},
                 "linear model": {"value": evaluation[f"linear_{name}"]},
-                BASELINES[results.task.baseline]: {"value": evaluation[f"{results.task.baseline}_{name}"]},
+                BASELINES[constant]: {"value": evaluation[f"{constant}_{name}"]},
             }
             # The titles have to fit on a phone: "mismatched" for the split, and "Pearson" for the metric.
             title = f"{split.removeprefix('validation_')} {METRICS[name].title.removesuffix(' correlation')}"
@@ -159,9 +160,10 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
 
 def _truncation_warnings(results: Results) -> list[str]:
     """Return a warning for each split of which the model does not read a considerable part."""
+    max_length = results.tokenization["max_length"]
     return [
         f"{split}: {counts['truncated']:,} of {counts['rows']:,} {results.task.noun} "
-        f"({counts['truncated'] / counts['rows']:.1%}) are longer than {results.max_length} tokens, and the model does "
+        f"({counts['truncated'] / counts['rows']:.1%}) are longer than {max_length} tokens, and the model does "
         "not read the rest. Raise tokenize.max_length."
         for split, counts in results.lengths.items()
         if counts["truncated"] > MOST_TRUNCATED * counts["rows"]
@@ -179,7 +181,7 @@ def _guessing(task: Task, predictions: Predictions) -> str:
     """Say what the baseline, which ignores the texts, always predicts."""
     if task.problem_type == "multi_label_classification":
         return "always predicting the more frequent of 0 and 1 for each label"
-    guesses, _ = baseline(task.problem_type, predictions.labels, task.outputs)
+    guesses, _ = constant_predictions(task.problem_type, predictions.labels, task.outputs)
     if task.problem_type == "regression":
         return f"always predicting {format_number(guesses[0])}, the mean of the labels,"
     return f"always predicting “{task.labels[guesses[0]]}”"

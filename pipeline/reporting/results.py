@@ -15,7 +15,7 @@ from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
-BASELINES = {"majority": "majority class", "mean": "mean of the labels"}  # what people call `Task.baseline`
+BASELINES = {"majority": "majority class", "mean": "mean of the labels"}  # what people call `Task.constant_baseline`
 _PLOTS = {
     "history": "train",
     "precision_recall": "evaluate",
@@ -40,7 +40,7 @@ class Results:
             and train.json in `metrics`.
         plots: The CSV files in `metrics/plots`, keyed by the name of the file.
         lengths: Statistics of the tokenized rows, keyed by split.
-        max_length: The number of tokens to which rows were truncated.
+        tokenization: How the texts were tokenized. The content of tokenization.json.
         provenance: The data, base model, code, parameters and environment of the model.
     """
 
@@ -56,7 +56,7 @@ class Results:
     training: dict[str, Any]
     plots: dict[str, pd.DataFrame]
     lengths: dict[str, Any]
-    max_length: int
+    tokenization: dict[str, Any]
     provenance: dict[str, Any]
 
     @property
@@ -91,7 +91,7 @@ def load_results(
         training=_read_details(metrics / "train.json", "train"),
         plots={name: pd.read_csv(require(metrics / "plots" / f"{name}.csv", stage)) for name, stage in _PLOTS.items()},
         lengths=read_json(tokenized / "lengths.json", "tokenize"),
-        max_length=read_json(tokenized / TOKENIZATION, "tokenize")["max_length"],
+        tokenization=read_json(tokenized / TOKENIZATION, "tokenize"),
         provenance=read_json(predictions / PROVENANCE, "predict"),
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
@@ -26,7 +27,7 @@ def reporting_write_errors(checkpoints: Path, step: int) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        if distributed.is_lost_connection(error):
+        if distributed.is_lost_connection(error) or isinstance(error, torch.AcceleratorError):  # an error of the GPU
             raise
         free = shutil.disk_usage(checkpoints).free  # If the disk is full, torch's own message does not say so.
         raise UserError(

@@ -64,6 +64,15 @@ def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
     return max(epochs, key=lambda entry: SCORES[name].sign * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
 
 
+def is_stopped_early(history: History, patience: int | None, task: Task) -> bool:
+    """Return whether the score has not improved for `patience` epochs (None means never)."""
+    epochs = epochs_scored(history)
+    if patience is None or not epochs:
+        return False
+    best = kept_epoch(history, "best", task)
+    return len(epochs) - 1 - epochs.index(best) >= patience
+
+
 class LiveCurves:
     """A CSV file of the learning curves, which grows by whole lines during training.
 

@@ -29,11 +29,12 @@ from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
 from pipeline.training.checkpointing import mark_complete, newest_checkpoint, reporting_write_errors
-from pipeline.training.history import Curves, History, epochs_scored, kept_epoch, log_epoch, validation_scores
+from pipeline.training.history import Curves, History, is_stopped_early, kept_epoch, log_epoch, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs
 from pipeline.training.interruption import Interruption, ignore_signals
 
 
+@reporting_out_of_memory(MEMORY_REMEDY)
 def fit(
     inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves
 ) -> tuple[dict[str, Any], History]:
@@ -66,23 +67,19 @@ def fit(
     first_step = state.global_step
     first_epoch, steps_to_skip = divmod(first_step, steps_in_epoch)
     batches_to_skip = steps_to_skip * params.gradient_accumulation_steps
-    loss_since_logged, steps_since_logged = torch.zeros((), device=accelerator.device), 0
+    loss_since_logged = torch.zeros((), device=accelerator.device)
+    steps_since_logged = 0
     bar = tqdm(total=max_steps, initial=first_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
-    with (
-        logging_redirect_tqdm(),
-        bar,
-        fast_dropout(),
-        reporting_out_of_memory(MEMORY_REMEDY),
-        Interruption() as interruption,
-    ):
+    with logging_redirect_tqdm(), bar, fast_dropout(), Interruption() as interruption:
         for epoch in range(first_epoch, params.epochs):
-            if _is_stopped_early(state, params, inputs):
+            if is_stopped_early(state.log_history, params.early_stopping_patience, inputs.task):
                 break
             model.train()
             remaining_batches = accelerator.skip_first_batches(train_loader, batches_to_skip)
             remaining_batches.set_epoch(epoch)
             inputs.sampler.set_epoch(epoch)  # With several processes, the line above does not reach it after a resume.
-            batches, batches_to_skip = iter(remaining_batches), 0
+            batches = iter(remaining_batches)
+            batches_to_skip = 0
             while step_batches := list(islice(batches, params.gradient_accumulation_steps)):
                 loss_since_logged += _backward(accelerator, model, step_batches, inputs)
                 norm = accelerator.clip_grad_norm_(model.parameters(), params.max_grad_norm or math.inf)
@@ -180,14 +177,6 @@ def _backward(
             accelerator.backward(loss)
         step_loss += loss.detach()
     return step_loss
-
-
-def _is_stopped_early(state: TrainerState, params: TrainParams, inputs: TrainInputs) -> bool:
-    epochs = epochs_scored(state.log_history)
-    if params.early_stopping_patience is None or not epochs:
-        return False
-    best = kept_epoch(state.log_history, "best", inputs.task)
-    return len(epochs) - 1 - epochs.index(best) >= params.early_stopping_patience
 
 
 def _log_step(state: TrainerState, inputs: TrainInputs, loss: float, grad_norm: float, lr: float) -> None:

@@ -22,7 +22,7 @@ from pipeline.modeling.scoring import collator, only_logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
 from pipeline.training.checkpointing import mark_complete, newest_checkpoint, reporting_write_errors
-from pipeline.training.history import Curves, History, log_epoch, validation_scores
+from pipeline.training.history import Curves, History, is_stopped_early, log_epoch, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs
 from pipeline.training.interruption import Interruption, ignore_signals
 from pipeline.training.losses import SummedLoss
@@ -30,6 +30,7 @@ from pipeline.training.sampler import EpochSampler
 from pipeline.training.tracker import set_up_tracker
 
 
+@reporting_out_of_memory(MEMORY_REMEDY)
 def fit(
     inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves
 ) -> tuple[dict[str, Any], History]:
@@ -47,6 +48,7 @@ def fit(
     """
     task = inputs.task
     arguments = training_arguments(params, runtime, inputs.device, checkpoints, task.metric_for_best_model)
+    arguments.logging_steps = min(params.logging_steps, inputs.steps_in_epoch)  # Every epoch needs a logged loss.
     if arguments.label_smoothing_factor and task.problem_type != "single_label_classification":
         raise UserError(
             "params.yaml: train.training_args.label_smoothing_factor requires that each example has exactly one class, "
@@ -76,13 +78,12 @@ def fit(
         trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
     trainer.add_callback(_Progress(task, curves))
     trainer.check_optimizer()
-    arguments.logging_steps = min(params.logging_steps, inputs.steps_in_epoch)  # Every epoch needs a logged loss.
     if checkpoint:
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-        if state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"]:
-            # Early stopping had ended this run. The Trainer does not remember that and would train on.
+        if is_stopped_early(state.log_history, params.early_stopping_patience, task):
+            # The Trainer does not remember that early stopping had ended this run, and would train on.
             arguments.num_train_epochs = round(state.epoch)
-    with logging_redirect_tqdm(), reporting_out_of_memory(MEMORY_REMEDY), Interruption() as interruption:
+    with logging_redirect_tqdm(), Interruption() as interruption:
         trainer.add_callback(_Checkpointing(checkpoints, runtime.save_steps, interruption))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     # `model_wrapped` may be compiled, and its weights then have another prefix, so take them from `model`.
