@@ -186,7 +186,8 @@ def compare_results(committed: Result, reproduced: Result) -> None:
     if not environment:
         raise UserError(
             f"{len(different)} of {len(rows)} outputs differ from the committed dvc.lock in the same environment. "
-            'Run "dvc repro" and commit the result, or find out what is not deterministic.'
+            'Run "dvc repro" and commit the result, or find out what is not deterministic (on a GPU, set '
+            "train.deterministic to true)."
         )
     print("\nThe data, the base model and the tokens are identical byte for byte. A different environment adds numbers")
     print("in a different order. The rounding differences change training about as much as a different seed does.")

@@ -21,6 +21,7 @@ from hub import Hub, serve
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test may reach the Hub
 # The workers share the cores, and the bytes and the names of experiments depend on the number of threads.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # The tests compare bytes, and start more processes than there are GPUs.
 os.environ["TQDM_DISABLE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 # Tests and stages run `dvc` and `python` by name. Use this environment even if it is not activated.
