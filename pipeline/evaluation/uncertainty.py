@@ -197,16 +197,16 @@ def is_defined(name: str, task: Task, labels: Values) -> bool:
 
 
 def reasons_for_narrow_intervals(
-    names: Sequence[str], task: Task, split: str, labels: Values, *, grouped: bool
+    names: Sequence[str], task: Task, split: str, labels: Values, *, has_groups: bool
 ) -> list[str]:
     """Return sentences that say why the intervals of a split may be too narrow.
 
     Args:
         names: The metrics.
-        grouped: Whether the rows come in groups (data.split.type: group).
+        has_groups: Whether the rows come in groups (data.split.type: group).
     """
     sentences = []
-    if grouped:
+    if has_groups:
         sentences.append(
             f"The intervals assume that the {task.noun} are independent. If those with the same value in "
             "data.split.column resemble each other, the intervals are too narrow."

@@ -128,7 +128,7 @@ class Comparison:
         changes: The "parameters", and except for the linear model also the "environment" and the "code" that differ,
             with the values in A and in B.
         identical: Whether the models' outputs are equal to the last bit.
-        narrow: Sentences that say why the intervals may be too narrow.
+        interval_caveats: Sentences that say why the intervals may be too narrow.
         degenerate: A sentence, without a period, about each side that has runs with a single prediction for all
             examples.
     """
@@ -142,7 +142,7 @@ class Comparison:
     splits: dict[str, SplitComparison]
     changes: dict[str, dict[str, tuple[Any, Any]]]
     identical: bool
-    narrow: list[str]
+    interval_caveats: list[str]
     degenerate: list[str]
 
     @property
@@ -224,7 +224,7 @@ class Comparison:
                 caveats.append(_LINEAR_MODEL if BASELINE in (self.a, self.b) else _TWO_RUNS)
             if origins := [name for name in ("environment", "code") if self.changes.get(name)]:
                 caveats.append(f"A and B differ in {' and '.join(origins)}, which may explain the difference.")
-            caveats += self.narrow
+            caveats += self.interval_caveats
         return [*caveats, *(f"Warning: {text}." for text in self.degenerate)]
 
 
@@ -298,8 +298,8 @@ def compare(a: Side, b: Side) -> Comparison:
         splits={split: _compare_split(split, a, b) for split in splits},
         changes=_all_changes(a, b),
         identical=_identical(a, b),
-        narrow=reasons_for_narrow_intervals(
-            task.metrics[:1], task, splits[0], a.runs[0].predictions[splits[0]].labels, grouped=a.runs[0].grouped
+        interval_caveats=reasons_for_narrow_intervals(
+            task.metrics[:1], task, splits[0], a.runs[0].predictions[splits[0]].labels, has_groups=a.runs[0].has_groups
         ),
         degenerate=[phrase for side in (a, b) if (phrase := degenerate(side, splits[0]))],
     )

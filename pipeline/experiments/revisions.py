@@ -63,7 +63,7 @@ class Run(NamedTuple):
         return int(self.parameters[SEED])
 
     @property
-    def grouped(self) -> bool:
+    def has_groups(self) -> bool:
         """Whether the rows come in groups, which are never split."""
         return bool(self.parameters.get("data.split", {}).get("type") == "group")
 

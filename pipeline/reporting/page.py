@@ -174,7 +174,7 @@ def _interval_warnings(results: Results) -> list[str]:
     """Return the reasons why the intervals in the report may be too narrow."""
     task, split = results.task, results.task.verdict_split
     labels = results.predictions[split].labels
-    return reasons_for_narrow_intervals(task.metrics, task, split, labels, grouped=results.grouped)
+    return reasons_for_narrow_intervals(task.metrics, task, split, labels, has_groups=results.has_groups)
 
 
 def _guessing(task: Task, predictions: Predictions) -> str:
