@@ -23,14 +23,14 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
     warnings: list[str] = []
     if column.id2label:
         names, numbers = list(column.id2label.values()), _number_labels(column.id2label)
-        numbers |= _equal_numbers(column.first_rows, numbers)
-        if unlisted := next((label for label in column.first_rows if label not in numbers), None):
+        numbers |= _equal_numbers(column.first_places, numbers)
+        if unlisted := next((label for label in column.first_places if label not in numbers), None):
             raise UserError(
                 f"{column.describe(unlisted)}, but data.id2label only has the labels {listing(numbers)}. Correct it, "
                 "or add it to data.id2label."
             )
-    elif set(column.schema_names) >= column.first_rows.keys():
-        names = [name for name in column.schema_names if name in column.first_rows]
+    elif set(column.schema_names) >= column.first_places.keys():
+        names = [name for name in column.schema_names if name in column.first_places]
         numbers = _number_labels(names)
         if unused := sorted({*column.schema_names} - {*names}):
             log.info("column %s: no row has the classes %s of the schema", column.name, listing(unused))
@@ -63,7 +63,7 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
 
     Numbers are sorted by their values, and equal numbers such as 1 and 1.0 are the same class.
     """
-    labels = list(column.first_rows)
+    labels = list(column.first_places)
     numbers = list(filter(has_value, labels))
     if all(map(is_number, labels)) and any(map(is_code, labels)):
         numbers = []  # If there are codes such as 01, all labels are names.
@@ -98,7 +98,7 @@ def _check_minus_one(column: LabelColumn, numbers: Mapping[str, int]) -> list[st
     if 0 not in values or min(values) < -1 or len(values) != largest + 2:
         return []
     message = (
-        f"{column.first_rows[label]}: {column.name} is {label}, and the other labels are the numbers 0 to {largest}. "
+        f"{column.first_places[label]}: {column.name} is {label}, and the other labels are the numbers 0 to {largest}. "
         f"If {label} means that the label is unknown, leave these labels empty and set data.on_missing=drop."
     )
     if largest > 1:
@@ -110,7 +110,7 @@ def _check_class_count(column: LabelColumn, names: Collection[str]) -> None:
     """Raise UserError if there is only one class, or if there are so many that they are probably not classes."""
     if len(names) < 2 and not column.is_multi_label:  # for example with the labels 1 and 1.0
         raise column.constant_error()
-    rows = sum(column.labeled_rows.values())
+    rows = sum(column.labeled_counts.values())
     if len(names) > _MOST_CLASSES or (len(names) > MOST_INTEGERS and rows < 2 * len(names)):
         raise _too_many(column, f"{len(names):,} distinct labels in {rows:,} rows")
 
@@ -129,7 +129,7 @@ def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> lis
         numbers: The class of each label.
     """
     groups: dict[Decimal | str, list[str]] = {}
-    for label in sorted(column.first_rows):
+    for label in sorted(column.first_places):
         groups.setdefault(_fold(label), []).append(label)
     similar = [_quote_similar(group) for group in groups.values() if len({numbers[label] for label in group}) > 1]
     if not similar:

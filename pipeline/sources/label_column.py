@@ -88,16 +88,16 @@ class LabelColumn:
         return self.first_list is not None or self.problem_type == "multi_label_classification"
 
     @cached_property
-    def first_rows(self) -> dict[str, str]:
+    def first_places(self) -> dict[str, str]:
         """The file and the line on which each label occurs first."""
-        first_rows: dict[str, str] = {}
+        first_places: dict[str, str] = {}
         for value in self.values:
             for label in value.labels:
-                first_rows.setdefault(label, value.where)
-        return first_rows
+                first_places.setdefault(label, value.where)
+        return first_places
 
     @cached_property
-    def labeled_rows(self) -> dict[str, int]:
+    def labeled_counts(self) -> dict[str, int]:
         """The number of rows with a label or a list of labels, even an empty list, by split."""
         has_label = np.array([bool(value.labels) or value.is_list for value in self.values])
         return {split: int(np.count_nonzero(has_label[rows])) for split, rows in self.positions.items()}
@@ -109,7 +109,7 @@ class LabelColumn:
         return sum(int(np.count_nonzero(is_list[rows])) for rows in self.positions.values())
 
     def describe(self, label: str) -> str:
-        return f"{self.first_rows[label]}: {self.name} is {literal(label)}"
+        return f"{self.first_places[label]}: {self.name} is {literal(label)}"
 
     def constant_error(self) -> UserError:
         content = f"always {literal(self.train_labels[0])}" if self.train_labels else "always empty"
@@ -231,6 +231,6 @@ def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
             isinstance(item, (float, Decimal)) and item % 1 for item in value.items if item == item
         ):
             raise UserError(f"{message}. A list must contain labels, or 0 or 1 for each label.")
-    for label in column.first_rows:
+    for label in column.first_places:
         if LONE_SURROGATE.search(label):
             raise UserError(f"{column.describe(label)}, which is not valid Unicode. Correct it.")

@@ -86,7 +86,7 @@ def read_labels(rows: Mapping[str, RawRows], params: DataParams) -> Labels:
     splits = {
         split: by_value.iloc[positions.to_numpy()]
         for split, positions in column.positions.items()
-        if split != "test" or column.labeled_rows[split]
+        if split != "test" or column.labeled_counts[split]
     }
     return Labels(problem_type, names, splits, warnings)
 
@@ -103,7 +103,7 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     level = logging.INFO
     if column.first_list:
         problem_type = "multi_label_classification"
-        lists, rows = column.list_rows, sum(column.labeled_rows.values())
+        lists, rows = column.list_rows, sum(column.labeled_counts.values())
         why = (
             f"lists of labels in {lists:,} of {rows:,} rows, such as {literal(column.first_list.raw)} in "
             f"{column.first_list.where}"
@@ -152,7 +152,7 @@ def _read_targets(column: LabelColumn) -> list[float | None]:
         raise UserError(
             f"data.id2label names classes, but {column.name} has numbers for a regression. Set data.id2label to null."
         )
-    for label in column.first_rows:
+    for label in column.first_places:
         if not is_number(label) and _WRITTEN_NUMBER.fullmatch(label):
             raise _written_number(column, label)
         if not is_number(label) or not math.isfinite(float(label)) or abs(float(label)) > _LARGEST_TARGET:
