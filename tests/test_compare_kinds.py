@@ -228,7 +228,7 @@ def with_labels(side: Side, split: str, labels: np.ndarray) -> Side:
 
 
 def test_intervals_that_may_be_too_narrow_are_named(make_side: Callable[..., Side]) -> None:
-    task = dataclasses.replace(TASKS["multi-class"], metrics=["f1_macro"])
+    task = dataclasses.replace(TASKS["multi-class"], metrics=["balanced_accuracy"])
     sides = make_side(task, "a", 0.9), make_side(task, "b", 0.9, (2,))
     split, labels = task.verdict_split, np.arange(N) % 2
     labels[:19] = 2

@@ -16,6 +16,7 @@ from pipeline.evaluation.uncertainty import (
     difference,
     fold_difference,
     jackknife,
+    score_intervals,
 )
 from pipeline.experiments import power_law as power_law_module
 from pipeline.experiments.power_law import plausible_curves, predicted_errors
@@ -259,6 +260,32 @@ def test_equal_learners_on_the_same_folds_are_called_different_in_at_most_5_perc
         rows.append([n, k, alarms["accuracy"] / SIMULATIONS, alarms["f1"] / SIMULATIONS])
     table("Equal learners that are called different (%)", ["rows", "folds", "accuracy", "F1"], rows)
     assert max(rate for row in rows for rate in row[2:]) <= 0.055
+
+
+@pytest.mark.parametrize(("n", "positive"), [(500, 5), (1000, 20)])
+def test_the_intervals_of_most_metrics_hold_with_a_rare_class(n: int, positive: int) -> None:
+    """The scores of the positives and the negatives have normal distributions two standard deviations apart."""
+    names = ("f1", "f1_macro", "matthews_correlation", "average_precision", "balanced_accuracy", "roc_auc")
+    labels = np.repeat([1, 0], [positive, n - positive])
+    random = np.random.default_rng(0)
+
+    def predictions(labels: Ints) -> tuple[Ints, Floats]:
+        probability = stats.norm.cdf(random.standard_normal(len(labels)) + 2 * labels - 1.5)
+        return (probability > 0.5).astype(int), np.stack([1 - probability, probability], axis=1)
+
+    population = np.tile(labels, 1000)
+    answers = predictions(population)
+    true_scores = {name: METRICS[name].compute(population, *answers) for name in names}
+    covered: Counter[str] = Counter()
+    for _ in range(500):
+        for name, (low, high) in score_intervals(names, labels, *predictions(labels)).items():
+            covered[name] += low <= true_scores[name] <= high
+    table(
+        f"Intervals that contain the true score (%), {positive} of {n} positive",
+        ["metric", "covered"],
+        [[name, covered[name] / 500] for name in names],
+    )
+    assert min(covered[name] for name in names[:4]) / 500 >= 0.93
 
 
 def power_law(low: float, high: float, exponent: float) -> Callable[[Floats], Floats]:

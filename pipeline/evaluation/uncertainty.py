@@ -17,11 +17,10 @@ _GROUPS = 200
 # If two models are right on the same examples except for fewer than these, the interval of their difference may be too
 # narrow. See tests/test_uncertainty.py.
 FEWEST_CHANGED = 10
-# If a class has fewer examples than these, the jackknife makes the interval of a score that depends on each class too
-# narrow. With recalls of 85% and 97%, a 95% interval of balanced accuracy contains the true score in only 70% of cases
-# if 10 of 1,000 examples are positive.
+# If a class has fewer examples than these, the intervals of scores in which all classes weigh the same are too narrow.
+# See the simulation in tests/test_statistics.py.
 FEWEST_OF_CLASS = 20
-_POOLED = ("accuracy", "f1_micro")  # metrics that give a rare class little weight
+_EQUAL_CLASSES = ("balanced_accuracy", "roc_auc")
 _Z = NormalDist().inv_cdf(0.975)
 # The lowest and the highest possible score, keyed by `Metric.scale`.
 BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, inf)}
@@ -211,8 +210,8 @@ def reasons_for_narrow_intervals(
             f"The intervals assume that the {task.noun} are independent. If those with the same value in "
             "data.split.column resemble each other, the intervals are too narrow."
         )
-    titles = [METRICS[name].title for name in names if name not in _POOLED]
-    if task.problem_type == "regression" or not titles:
+    titles = [METRICS[name].title for name in names if name in _EQUAL_CLASSES]
+    if not titles:
         return sentences
     counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=task.outputs)
     if rare := [task.labels[number] for number in np.flatnonzero(counts < FEWEST_OF_CLASS)]:
