@@ -262,7 +262,7 @@ def test_equal_learners_on_the_same_folds_are_called_different_in_at_most_5_perc
     assert max(rate for row in rows for rate in row[2:]) <= 0.055
 
 
-@pytest.mark.parametrize(("n", "positive"), [(500, 5), (1000, 20)])
+@pytest.mark.parametrize(("n", "positive"), [(500, 5), pytest.param(1000, 20, marks=pytest.mark.simulation)])
 def test_the_intervals_of_most_metrics_hold_with_a_rare_class(n: int, positive: int) -> None:
     """The scores of the positives and the negatives have normal distributions two standard deviations apart."""
     names = ("f1", "f1_macro", "matthews_correlation", "average_precision", "balanced_accuracy", "roc_auc")
