@@ -266,7 +266,7 @@ def _stale_keys(params: Params, task: Task) -> list[str]:
 
 def _print_diff(before: str, after: str) -> None:
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(PARAMS), str(PARAMS), n=1, lineterm="")
-    _print("", *lines or [f"{PARAMS} stays as it is."])
+    _print("", *(list(lines) or [f"{PARAMS} stays as it is."]))
 
 
 def _print_next_steps(before: Params, has_files: bool, fresh: bool) -> None:

@@ -22,7 +22,7 @@ def report(raw: Path, tokenized: Path, predictions: Path, metrics: Path, params:
 
     The same inputs give the same bytes. Raises UserError if an input is missing, or if two inputs do not match.
     """
-    has_groups = params.split.type == "group"
+    has_groups = params.task in ("custom", "hub") and params.split.type == "group"
     results = load_results(raw, tokenized, predictions, metrics, data_title(params), has_groups=has_groups)
     write_text(metrics / "model_card.md", model_card(results))
     write_text(metrics / "report.html", page(results))

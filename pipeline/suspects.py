@@ -89,7 +89,7 @@ def find_suspects(group: str) -> None:
             table.append([count.name, f"{count.rows:,}", wrong, f"{low} to {high}"])
         print("\n".join(aligned(table, "right")))
         print("Some of these errors are mistakes of the model, so usually fewer labels are wrong.")
-        print("The interval only covers the choice of the rows, so the true number is often below it.")
+        print("The interval does not cover these mistakes, so the true number is often below it.")
     if warning := degenerate(side, OUT_OF_FOLD):
         print(f"Warning: {warning}. The estimate and the ranking say little.")
     print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")

@@ -228,7 +228,7 @@ def with_labels(side: Side, split: str, labels: np.ndarray) -> Side:
 
 
 def test_intervals_that_may_be_too_narrow_are_named(make_side: Callable[..., Side]) -> None:
-    task = dataclasses.replace(TASKS["multi-class"], metrics=["balanced_accuracy"])
+    task = dataclasses.replace(TASKS["multi-class"], name="custom", metrics=["balanced_accuracy"])
     sides = make_side(task, "a", 0.9), make_side(task, "b", 0.9, (2,))
     split, labels = task.verdict_split, np.arange(N) % 2
     labels[:19] = 2
@@ -237,7 +237,7 @@ def test_intervals_that_may_be_too_narrow_are_named(make_side: Callable[..., Sid
     assert not any("too narrow" in text for text in compare(*sides).caveats)
     for side in sides:
         side.runs[0].parameters["data.split"] = {"type": "group"}
-    assert any("data.split.column" in text for text in compare(*sides).caveats)
+    assert any("in one group (data.split)" in text for text in compare(*sides).caveats)
 
 
 def test_a_metric_without_a_perfect_score_is_rejected(make_side: Callable[..., Side]) -> None:

@@ -502,6 +502,13 @@ def test_the_measurement_saves_no_checkpoints(
     assert not list(tmp_path.glob("checkpoints/*"))
 
 
+def test_init_says_if_nothing_changes(repository: Project, tmp_path: Path) -> None:
+    source = write_reviews(tmp_path / "r.csv")
+    run_init(repository, source, "--no-estimate")
+    out = run_init(repository, source, "--no-estimate", "--dry-run")
+    assert "params.yaml stays as it is." in out
+
+
 def test_init_says_if_many_texts_are_too_long(
     raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

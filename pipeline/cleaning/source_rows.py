@@ -43,13 +43,12 @@ def load_source_rows(params: DataParams) -> SourceRows:
     splits = {}
     train = corpus.splits[TRAIN]
     for split, rows in corpus.splits.items():
-        # A split without a file is a part of train. In a published corpus, its rows have other numbers than those that
-        # are left in train.
-        source = files.get(split, files.get(TRAIN))
-        if source is None:
-            published_split = split if rows["idx"].isin(train["idx"]).any() else TRAIN
-            places = [f"{published_split} row {idx}" for idx in rows["idx"]]
+        # A split without a file is a part of train.
+        if source := files.get(split, files.get(TRAIN)):
+            places = list(source.columns.index[rows["idx"]])
         else:
-            places = source.columns.index[rows["idx"]]
+            # A split that was made from a Hub dataset's train has none of the row numbers that are left there.
+            is_part_of_train = params.task == "hub" and not rows["idx"].isin(train["idx"]).any()
+            places = [f"{TRAIN if is_part_of_train else split} row {idx}" for idx in rows["idx"]]
         splits[split] = rows.assign(place=places)
     return SourceRows(replace(corpus, splits=splits), files)

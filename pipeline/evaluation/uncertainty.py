@@ -17,10 +17,10 @@ _GROUPS = 200
 # If two models are right on the same examples except for fewer than these, the interval of their difference may be too
 # narrow. See tests/test_uncertainty.py.
 FEWEST_CHANGED = 10
-# If a class has fewer examples than these, the intervals of scores in which all classes weigh the same are too narrow.
-# See the simulation in tests/test_statistics.py.
+# If a class has fewer examples than these, the intervals of these scores are too narrow. See the simulation in
+# tests/test_statistics.py.
 FEWEST_OF_CLASS = 20
-_EQUAL_CLASSES = ("balanced_accuracy", "roc_auc")
+_NARROW_WITH_RARE_CLASSES = ("balanced_accuracy", "roc_auc")
 _Z = NormalDist().inv_cdf(0.975)
 # The lowest and the highest possible score, keyed by `Metric.scale`.
 BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, inf)}
@@ -38,7 +38,7 @@ class Difference:
     """A score of B minus that of A, and how much the difference would vary.
 
     Attributes:
-        value: The difference of the mean scores over runs.
+        value: The difference of the mean scores over runs or folds.
         runs: The number of runs of the side with fewer runs.
         model_variance: The variance of the difference between exactly these models, over other examples.
         example_variance: The part of `model_variance` that models with other seeds would have in common.
@@ -86,11 +86,7 @@ class Difference:
 
     @property
     def detectable(self) -> float:
-        """The true difference for which such an interval excludes 0 about 80% of the time.
-
-        It is about 60% of the time with two seeds per side, which say little about the variance between seeds, and 70%
-        with three or four.
-        """
+        """The true difference for which such an interval excludes 0 about 80% of the time, with at least five runs."""
         return self.reach(0.975) + self.reach(0.8)
 
 
@@ -207,17 +203,17 @@ def reasons_for_narrow_intervals(
     sentences = []
     if has_groups:
         sentences.append(
-            f"The intervals assume that the {task.noun} are independent. If those with the same value in "
-            "data.split.column resemble each other, the intervals are too narrow."
+            f"The intervals assume that the {task.noun} are independent. They are too narrow if {task.noun} in one "
+            "group (data.split) resemble each other."
         )
-    titles = [METRICS[name].title for name in names if name in _EQUAL_CLASSES]
+    titles = [METRICS[name].title for name in names if name in _NARROW_WITH_RARE_CLASSES]
     if not titles:
         return sentences
     counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=task.outputs)
     if rare := [task.labels[number] for number in np.flatnonzero(counts < FEWEST_OF_CLASS)]:
         sentences.append(
-            f"The intervals of {' and '.join(titles)} may be too narrow, because {split} has fewer than "
-            f"{FEWEST_OF_CLASS} {task.noun} with the label {listing(map(quoted, rare))}."
+            f"The intervals of {' and '.join(titles)} may be too narrow, because fewer than {FEWEST_OF_CLASS} {split} "
+            f"{task.noun} have each of these labels: {listing(map(quoted, rare))}."
         )
     return sentences
 

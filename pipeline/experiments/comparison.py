@@ -285,9 +285,11 @@ def compare(a: Side, b: Side) -> Comparison:
     for fold_a, fold_b in zip(a.folds, b.folds, strict=False):
         _require_same_examples(fold_a, fold_b)
 
-    task = a.runs[0].task
+    first = a.runs[0]
+    task = first.task
     splits = _common_splits([*a.runs, *b.runs])
-    _require_defined(a.runs[0], splits[0])
+    for run in a.folds or a.runs[:1]:
+        _require_defined(run, FOLD_SPLIT if a.folds else splits[0])
     return Comparison(
         a=a.title,
         b=b.title,
@@ -298,8 +300,13 @@ def compare(a: Side, b: Side) -> Comparison:
         splits={split: _compare_split(split, a, b) for split in splits},
         changes=_all_changes(a, b),
         identical=_identical(a, b),
+        # The intervals of folds are measured between the folds, which contain whole groups.
         interval_caveats=reasons_for_narrow_intervals(
-            task.metrics[:1], task, splits[0], a.runs[0].predictions[splits[0]].labels, has_groups=a.runs[0].has_groups
+            task.metrics[:1],
+            task,
+            splits[0],
+            first.predictions[splits[0]].labels,
+            has_groups=first.has_groups and not a.folds,
         ),
         degenerate=[phrase for side in (a, b) if (phrase := degenerate(side, splits[0]))],
     )

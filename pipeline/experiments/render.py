@@ -67,6 +67,7 @@ def as_json(comparison: Comparison) -> str:
     """Format a comparison for machines. Scores and differences are fractions, not percentages."""
     content = asdict(comparison)
     content |= content.pop("changes")
+    del content["interval_caveats"]  # They are among the caveats.
     content |= {"better": comparison.better, "verdict": comparison.verdict, "caveats": comparison.caveats}
     keys = ("value", "low", "high") if comparison.detectable is None else ("value", "low", "high", "detectable")
     for split, result in comparison.splits.items():

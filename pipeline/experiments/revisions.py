@@ -65,7 +65,8 @@ class Run(NamedTuple):
     @property
     def has_groups(self) -> bool:
         """Whether the rows come in groups, which are never split."""
-        return bool(self.parameters.get("data.split", {}).get("type") == "group")
+        split = self.parameters.get("data.split", {})
+        return self.task.name in ("custom", "hub") and split.get("type") == "group"
 
     @property
     def fold(self) -> str | None:

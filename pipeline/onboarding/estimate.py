@@ -93,7 +93,7 @@ def _describe_truncation(tokenized: Path, task: Task, params: Params) -> str:
     return (
         f"\n\nAbout {truncated:.0%} of the {task.noun} are longer than tokenize.max_length "
         f"({params.tokenize.max_length} tokens), so the model would not read their ends. To read more, raise "
-        "tokenize.max_length in params.yaml."
+        "tokenize.max_length in params.yaml, up to the limit of the model."
     )
 
 

@@ -26,8 +26,8 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
         numbers |= _equal_numbers(column.first_places, numbers)
         if unlisted := next((label for label in column.first_places if label not in numbers), None):
             raise UserError(
-                f"{column.describe(unlisted)}, but data.id2label only has the labels {listing(numbers)}. Correct it, "
-                "or add it to data.id2label."
+                f"{column.describe(unlisted)}, but data.id2label only has the labels {listing(column.id2label)}. "
+                "Correct it, or add it to data.id2label."
             )
     elif set(column.schema_names) >= column.first_places.keys():
         names = [name for name in column.schema_names if name in column.first_places]

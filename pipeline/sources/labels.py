@@ -3,7 +3,6 @@
 `label_values` reads a single cell, `label_column` the whole column, and `label_classes` finds the classes in it.
 """
 
-import logging
 import math
 import re
 from collections.abc import Mapping
@@ -100,16 +99,10 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     are_integers = all(map(is_integer, labels))
     count = len({Decimal(label) for label in labels} if are_numbers and are_integers else labels)  # 1.0 counts as 1.
     problem_type: ProblemType = "single_label_classification"
-    level = logging.INFO
     if column.first_list:
         problem_type = "multi_label_classification"
-        lists, rows = column.list_rows, sum(column.labeled_counts.values())
-        why = (
-            f"lists of labels in {lists:,} of {rows:,} rows, such as {literal(column.first_list.raw)} in "
-            f"{column.first_list.where}"
-        )
-        if lists < _FEWEST_LISTS * rows:  # The label may be a single one that contains a separator.
-            level = logging.WARNING
+        why = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.where}"
+        _warn_if_few_lists(column)
     elif column.id2label:
         why = "the classes in data.id2label"
     elif column.schema_names:
@@ -121,12 +114,21 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     else:
         form = "whole numbers" if are_numbers else "values"
         why = f"{count:,} distinct {form} ({listing(labels, 3)})"
-    log.log(
-        level,
+    log.info(
         "Inferred problem_type %s: column %s has %s. Set data.problem_type to override.",
         problem_type, column.name, why,
     )  # fmt: skip
     return problem_type
+
+
+def _warn_if_few_lists(column: LabelColumn) -> None:
+    lists, rows = column.list_rows, sum(column.labeled_counts.values())
+    if lists < _FEWEST_LISTS * rows:
+        log.warning(
+            "%s has a list of labels in only %s of %s rows (%.1f%%). If these are single labels that contain a "
+            "separator, set data.problem_type to single_label_classification.",
+            column.name, f"{lists:,}", f"{rows:,}", 100 * lists / rows,
+        )  # fmt: skip
 
 
 def _check_written_numbers(column: LabelColumn) -> None:
