@@ -836,7 +836,7 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     expect(page.get_by_role("region", name="Table of other metrics")).to_contain_text(f"{roc_auc:.1f}")
     expect(page.get_by_role("columnheader", name=f"recall at {threshold:.6g}")).to_be_visible()
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
-    expect(page.get_by_role("note", name="Warnings about the data")).to_contain_text("test: 7 of")
+    expect(page.get_by_role("note", name="Warnings")).to_contain_text("test: 7 of")
     expect(page.get_by_role("row", name="test train 1 3")).to_be_visible()
     provenance = json.loads(page.locator("#versions pre").text_content() or "")
     assert provenance == json.loads((inputs / PREDICTIONS / PROVENANCE).read_text())
