@@ -145,7 +145,8 @@ def init(source: str, options: Namespace) -> None:
         if options.estimate:
             from pipeline.onboarding.estimate import describe_costs  # This import takes seconds.
 
-            _print("", describe_costs(Path(temporary), parse_params(load_yaml(text)), _SMALL_MODEL))
+            costs = describe_costs(Path(temporary), parse_params(load_yaml(text)), _SMALL_MODEL)
+            _print("", *costs.splitlines())
     _print_diff(original, text)
     if options.dry_run:
         _print("", "Nothing was written, because of --dry-run.")
