@@ -22,8 +22,7 @@ def report(raw: Path, tokenized: Path, predictions: Path, metrics: Path, params:
 
     The same inputs give the same bytes. Raises UserError if an input is missing, or if two inputs do not match.
     """
-    has_groups = params.task in ("custom", "hub") and params.split.type == "group"
-    results = load_results(raw, tokenized, predictions, metrics, data_title(params), has_groups=has_groups)
+    results = load_results(raw, tokenized, predictions, metrics, data_title(params), params.split.type)
     write_text(metrics / "model_card.md", model_card(results))
     write_text(metrics / "report.html", page(results))
     log.info("wrote %s. Open it in a browser.", metrics / "report.html")

@@ -29,7 +29,7 @@ class Hub:
         corrupt: Whether to flip a bit of every file. Its published hash is still the original's.
         requests: The method and path of every request so far.
         url: The address of the server.
-        storage_url: The address of the same server by another name, as that of the host that sends large files.
+        storage_url: Another name of the same server. It sends the large files.
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ def serve() -> Iterator[Hub]:
             if path.endswith((".safetensors", ".parquet")):
                 sha256 = hashlib.sha256(content).hexdigest()
                 headers = {"Location": f"{hub.storage_url}/{repo}/{path}", "X-Linked-ETag": f'"{sha256}"'}
-                headers |= {"X-Linked-Size": str(len(content)), "X-Repo-Commit": commit, "ETag": '"of the redirect"'}
+                headers |= {"X-Linked-Size": str(len(content)), "X-Repo-Commit": commit, "ETag": '"redirect"'}
                 # This server does not have the Xet protocol, so a client that uses it fails.
                 headers |= {"X-Xet-Hash": "ab" * 32, "X-Xet-Refresh-Route": f"{hub.url}/api/xet-read-token"}
                 return self.reply(302, b"", headers)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -492,13 +493,21 @@ def test_if_a_run_cannot_be_timed_init_says_why_and_goes_on(
     assert re.search(r"^\+  text_column_names: \[review\]$", out, re.M)
 
 
-def test_the_measurement_saves_no_checkpoints(
-    raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny(), "runtime.save_steps": 1})
+@pytest.fixture
+def costs(raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Describe the costs of a run with the demo corpus and these settings, in the directory `tmp_path`."""
     shutil.copytree(raw, tmp_path / RAW)
     monkeypatch.chdir(tmp_path)
-    assert describe_costs(tmp_path, load_params(path), MINILM).startswith("A run takes about ")
+
+    def describe(**settings: Any) -> str:
+        path = params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny(), **settings})
+        return describe_costs(tmp_path, load_params(path), MINILM)
+
+    return describe
+
+
+def test_the_measurement_saves_no_checkpoints(costs: Callable[..., str], tmp_path: Path) -> None:
+    assert costs(**{"runtime.save_steps": 1}).startswith("A run takes about ")
     assert not list(tmp_path.glob("checkpoints/*"))
 
 
@@ -509,26 +518,18 @@ def test_init_says_if_nothing_changes(repository: Project, tmp_path: Path) -> No
     assert "params.yaml stays as it is." in out
 
 
-def test_init_says_if_many_texts_are_too_long(
-    raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny(), "tokenize.max_length": 8})
-    shutil.copytree(raw, tmp_path / RAW)
-    monkeypatch.chdir(tmp_path)
-    costs = describe_costs(tmp_path, load_params(path), MINILM)
-    assert re.search(r"^About 100% of the pairs are longer than tokenize\.max_length \(8 tokens\)", costs, re.M)
+def test_init_says_if_many_texts_are_too_long(costs: Callable[..., str]) -> None:
+    text = costs(**{"tokenize.max_length": 8})
+    assert re.search(r"^About 100% of the pairs are longer than tokenize\.max_length \(8 tokens\)", text, re.M)
 
 
 def test_the_estimate_counts_only_the_rows_that_a_run_uses(
-    raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    costs: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.onboarding.estimate._tokenize_sample", lambda *_: tmp_path)
     monkeypatch.setattr("pipeline.onboarding.estimate._time_steps", lambda *_: 600)
     (tmp_path / "lengths.json").write_text('{"train": {"rows": 60, "truncated": 0}}')
-    shutil.copytree(raw, tmp_path / RAW)
-    monkeypatch.chdir(tmp_path)
-    settings = {"data.task": "demo", "model.checkpoint": tiny(), "train.max_train_samples": "null"}
     limits: list[dict[str, Any]] = [{}, {"predict.max_samples": 1}, {"train.max_train_samples": 1}]
-    texts = [describe_costs(tmp_path, load_params(params_file(tmp_path, settings | limit)), MINILM) for limit in limits]
+    texts = [costs(**{"train.max_train_samples": "null", **limit}) for limit in limits]
     full_estimate, *smaller_estimates = (re.findall(r"about \d+ \w+", text) for text in texts)
     assert full_estimate not in smaller_estimates

@@ -192,16 +192,16 @@ def is_defined(name: str, task: Task, labels: Values) -> bool:
 
 
 def reasons_for_narrow_intervals(
-    names: Sequence[str], task: Task, split: str, labels: Values, *, has_groups: bool
+    names: Sequence[str], task: Task, split: str, labels: Values, *, split_type: str | None
 ) -> list[str]:
     """Return sentences that say why the intervals of a split may be too narrow.
 
     Args:
         names: The metrics.
-        has_groups: Whether the rows come in groups (data.split.type: group).
+        split_type: The value of data.split.type, which published corpora ignore. None if groups do not matter.
     """
     sentences = []
-    if has_groups:
+    if split_type == "group" and task.name in ("custom", "hub"):
         sentences.append(
             f"The intervals assume that the {task.noun} are independent. They are too narrow if {task.noun} in one "
             "group (data.split) resemble each other."

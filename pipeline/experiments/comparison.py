@@ -306,7 +306,7 @@ def compare(a: Side, b: Side) -> Comparison:
             task,
             splits[0],
             first.predictions[splits[0]].labels,
-            has_groups=first.has_groups and not a.folds,
+            split_type=None if a.folds else first.split_type,
         ),
         degenerate=[phrase for side in (a, b) if (phrase := degenerate(side, splits[0]))],
     )

@@ -101,7 +101,7 @@ def _scores(side: Side, directory: Path) -> list[str]:
         "model that was not trained on it.",
         "The interval reflects the choice of the rows that these models predict, but not of the rows that they learned "
         "from.",
-        *reasons_for_narrow_intervals(task.metrics, task, OUT_OF_FOLD, pooled.labels, has_groups=run.has_groups),
+        *reasons_for_narrow_intervals(task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split_type),
         *([f"Warning: {warning}."] if (warning := degenerate(side, OUT_OF_FOLD)) else []),
         f"Signature: {as_line(run.signature)}",
         f"Predictions: {directory / 'predictions.parquet'}",

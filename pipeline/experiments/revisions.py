@@ -63,10 +63,10 @@ class Run(NamedTuple):
         return int(self.parameters[SEED])
 
     @property
-    def has_groups(self) -> bool:
-        """Whether the rows come in groups, which are never split."""
-        split = self.parameters.get("data.split", {})
-        return self.task.name in ("custom", "hub") and split.get("type") == "group"
+    def split_type(self) -> str | None:
+        """The value of data.split.type."""
+        split_type: str | None = self.parameters.get("data.split", {}).get("type")
+        return split_type
 
     @property
     def fold(self) -> str | None:

@@ -31,7 +31,7 @@ class Results:
 
     Attributes:
         data_name: The name of the data, for people.
-        has_groups: Whether the rows come in groups, which are never split.
+        split_type: The parameter data.split.type.
         task: The task, with the metrics by which models are compared.
         rows: The text columns, the slice columns and the column `core.data_card.LEAKAGE`, keyed by scored split. A
             missing value of a slice column is an empty text. If predict.max_samples is set, only the first rows.
@@ -45,7 +45,7 @@ class Results:
     """
 
     data_name: str
-    has_groups: bool
+    split_type: str
     task: Task
     card: DataCard
     rows: dict[str, pd.DataFrame]
@@ -67,7 +67,7 @@ class Results:
 
 
 def load_results(
-    raw: Path, tokenized: Path, predictions: Path, metrics: Path, data_name: str, *, has_groups: bool
+    raw: Path, tokenized: Path, predictions: Path, metrics: Path, data_name: str, split_type: str
 ) -> Results:
     """Read the outputs of the other stages.
 
@@ -80,7 +80,7 @@ def load_results(
     task = replace(task, metrics=diagnostics["metrics"])
     return Results(
         data_name=data_name,
-        has_groups=has_groups,
+        split_type=split_type,
         task=task,
         card=read_data_card(raw),
         rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored_splits},
