@@ -39,9 +39,7 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
     _require_all_shards(candidates)
     # A temporary experiment runs in a copy of the repository that has only tracked files, see `users_path`.
     original = users_path(directory)
-    missing: set[Path] = set()
-    if original.resolve() != directory.resolve():
-        missing = _relative_paths(original, _candidates(original)[0]) - _relative_paths(directory, candidates)
+    missing = _relative_paths(original, _candidates(original)[0]) - _relative_paths(directory, candidates)
     if missing:
         name = directory / min(missing)
         raise UserError(
