@@ -141,7 +141,7 @@ def _assign_splits(
     """Return the name of the split of each row."""
     size = len(rows)
     counts = {name: round(size * fractions.get(name, 0)) for name in ("test", "validation")}
-    if len(fractions) == 1 or not size:
+    if len(fractions) == 1:
         return np.full(size, TRAIN, dtype=object)
     if split.type == "random":
         return _proportional(np.zeros(size), counts, split.seed)
