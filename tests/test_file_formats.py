@@ -294,15 +294,6 @@ def test_nested_class_labels_have_their_names() -> None:
     assert batch.class_names is batch.class_names, "the schema is parsed once"
 
 
-def test_class_names_that_cannot_be_read_are_an_error() -> None:
-    """Otherwise, the numbers of the classes would become their names."""
-    table = pa.table({"text": ["a"], "label": [1]})
-    pq.write_table(table.replace_schema_metadata({"huggingface": '{"info": {"features": {"label": 1}}}'}), "a.parquet")
-    [batch] = read_file(Path("a.parquet"), ColumnSelection(["text", "label"]))
-    with pytest.raises(UserError, match=r'^a\.parquet has metadata of the package "datasets" that cannot be read'):
-        _ = batch.class_names
-
-
 def truncated_gzip() -> bytes:
     return gzip.compress(FRAME.to_csv(index=False).encode() * 100)[:-20]
 
