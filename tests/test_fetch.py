@@ -100,4 +100,4 @@ def test_an_answer_without_a_valid_commit_is_an_error(hub: Hub) -> None:
     hub.branches[f"{REPO}/main"] = "main; rm -r ."
     hub.files = {f"{REPO}/main; rm -r ./config.json": b"{}"}
     with pytest.raises(Unavailable, match="the Hub's answer has no commit"):
-        repo_info(REPO, None, "model")
+        repo_info(REPO, "", "model")

@@ -133,11 +133,11 @@ def is_cached(repo: str, file: str, revision: str, repo_type: RepoType) -> bool:
     return isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str)
 
 
-def repo_info(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
+def repo_info(repo: str, revision: str, repo_type: RepoType) -> RepoInfo:
     """Look up a repository on the Hub.
 
     Args:
-        revision: A commit, a branch or a tag; None or "" for the default branch.
+        revision: A commit, a branch or a tag; "" for the default branch.
 
     Raises:
         Unavailable: The Hub does not have the repository, or does not answer with a commit.

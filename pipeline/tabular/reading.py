@@ -159,7 +159,7 @@ def read_standard_input(columns: ColumnSelection, on_error: OnError, file_format
     return _row_batches(path, "line", json_lines(path, sys.stdin, encoding, on_error), columns)
 
 
-def check_file(path: Path, file_format: FileFormat = DEFAULT_FORMAT) -> None:
+def check_file(path: Path, file_format: FileFormat) -> None:
     """Raise UserError if a file cannot be read, is empty, has an unsupported suffix, or is in another encoding."""
     suffix = data_suffix(path)
     if suffix in _SPREADSHEETS:
