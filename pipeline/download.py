@@ -45,10 +45,10 @@ def download(out: Path, params: DataParams) -> None:
         if params.split.fold:
             _require_rows(corpus, params)
             corpus = take_fold(corpus, params.split)
-        _require_rows(corpus, params)
         hashes = {split: hash_rows(rows, corpus.task.text_columns) for split, rows in corpus.splits.items()}
         if params.on_leakage != "warn":
             corpus, hashes = _drop_leaked(corpus, hashes, params)
+        _require_rows(corpus, params)
         _require_two_classes(corpus)
         task, splits = corpus.task, corpus.splits
         if GROUP not in splits[TRAIN]:
@@ -90,7 +90,7 @@ def _drop_leaked(
     """Return the corpus and the hashes without the rows of train that are also in a later split.
 
     Raises:
-        UserError: There are such rows, and `on_leakage` is "error", or train would have no rows without them.
+        UserError: There are such rows, and `on_leakage` is "error".
     """
     task, train = corpus.task, corpus.splits[TRAIN]
     later_rows = pd.concat([hashes[split]["row"] for split in task.predicted_splits])
@@ -106,7 +106,6 @@ def _drop_leaked(
     warning = f"train: dropped rows that are also in validation or test: {description}"
     splits = {**corpus.splits, TRAIN: train[~leaked]}
     corpus = replace(corpus, splits=splits, warnings=[*corpus.warnings, warning])
-    _require_rows(corpus, params)
     return corpus, {**hashes, TRAIN: hashes[TRAIN][~leaked]}
 
 
