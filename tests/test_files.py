@@ -69,13 +69,6 @@ def test_a_blank_line_is_an_empty_text_only_if_the_file_has_a_single_column(cont
     assert [text for batch in batches for text in batch.columns["text"]] == texts
 
 
-@pytest.mark.parametrize("column", ["<text>", "[SEP]", "{{prompt}}", "<html_body>", "PAR1"])
-def test_a_column_name_may_look_like_markup(column: str) -> None:
-    text = csv(FEW, f"{column},label")
-    corpus = load_files({"train.csv": text, "dev.csv": text}, split=FIXED, text_column_names=[column])
-    assert [row[column] for row in examples(corpus, "validation")] == [text for text, _ in FEW]
-
-
 BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
     "a missing column": (
         {"train.csv": csv(FEW, "text,lable")},
