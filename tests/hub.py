@@ -135,8 +135,6 @@ def serve() -> Iterator[Hub]:
 
             Large files come from another host, and their hash is a sha256. The hash of a small file is Git's sha1.
             """
-            if repo in hub.renamed:
-                return self.reply(307, b"", {"Location": f"/{hub.renamed[repo]}/resolve/{path}"})
             content = hub.files.get(f"{repo}/{path}")
             if content is None:
                 return self.miss(repo, path.split("/")[0])
