@@ -26,17 +26,11 @@ CLASSES, SEVERAL, NUMBERS = "single_label_classification", "multi_label_classifi
 
 INFERRED: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[str], list[str]]]] = {
     "words": ({"train.csv": csv(rows(60, ["no", "yes"]))}, {}, (CLASSES, ["no", "yes"], ["accuracy", "f1"])),
-    "three words": (
-        {"train.csv": csv(rows(60, ["c", "a", "b"]))},
-        {},
-        (CLASSES, ["a", "b", "c"], ["accuracy", "f1_macro"]),
-    ),
     "few integers": (
         {"train.csv": csv(rows(60, [10, 9, -1]))},
         {},
         (CLASSES, ["-1", "9", "10"], ["accuracy", "f1_macro"]),
     ),
-    "JSON integers": ({"train.jsonl": jsonl(rows(60, [1, 0]))}, {}, (CLASSES, ["0", "1"], ["accuracy", "f1"])),
     "booleans": ({"train.jsonl": jsonl(rows(60, [True, False]))}, {}, (CLASSES, ["False", "True"], ["accuracy"])),
     "many integers": (
         {"train.csv": csv(rows(60, list(range(21))))},
