@@ -45,7 +45,7 @@ stages:
   download:
     cmd: python toy.py download
     deps: [toy.py, data/params_checked, pipeline/core]
-    params: [data, tokenize]
+    params: [data]
     outs: [data/raw]
   baseline:
     cmd: python toy.py baseline
@@ -72,8 +72,7 @@ HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31
 
 
 def download(root: Path, params: Params) -> None:
-    """Write the corpus. tokenize.max_length selects a change: 64 changes a label, 32 a sentence, and 16 an idx."""
-    change = params.tokenize.max_length
+    """Write the corpus."""
     (root / RAW).mkdir(parents=True, exist_ok=True)
     task = task_by_name(params.data.task)
     task.write(root / RAW)
@@ -86,7 +85,6 @@ def download(root: Path, params: Params) -> None:
         if split == "test" and params.data.split.fold:
             number, k = map(int, params.data.split.fold.split("/"))
             rows = rows[number - 1 :: k]
-        rows[7] |= {64: {"label": 0}, 32: {"sentence1": "another"}, 16: {"idx": 999}}.get(change, {})
         if split in task.unlabeled_splits:
             rows = [{name: value for name, value in row.items() if name != "label"} for row in rows]
         pq.write_table(pa.Table.from_pylist(rows), root / RAW / f"{split}.parquet")
@@ -144,8 +142,8 @@ def write_predictions(root: Path, directory: Path, params: Params, checkpoint: s
     task.write(root / directory)
     provenance = {
         "checkpoint": {"checkpoint": checkpoint, "revision": "0" * 40},
-        "code": train.training_args.get("code", "0" * 16),
-        "data": {"sha256": params.tokenize.max_length},
+        "code": "0" * 16,
+        "data": {"sha256": "0" * 64},
         "environment": {"cpu": train.training_args.get("note", "a CPU"), "torch": "2.13.0"},
         "parameters": {"seed": train.seed},
     }
