@@ -156,13 +156,10 @@ def sections(params: Params, **changes: Any) -> tuple[TrainParams, RuntimeParams
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyMaker:
     """Make a newly initialized two-layer transformer, with a fast tokenizer trained on the embedded corpus."""
-    checkpoints: dict[str, Path] = {}
 
+    @functools.cache
     def make(model_type: str = "bert", **config: Any) -> Path:
-        key = f"{model_type}-{'-'.join(f'{name}={value}' for name, value in config.items())}"
-        if key not in checkpoints:
-            checkpoints[key] = _tiny(model_type, tmp_path_factory.mktemp("tiny") / model_type, config)
-        return checkpoints[key]
+        return _tiny(model_type, tmp_path_factory.mktemp("tiny") / model_type, config)
 
     return make
 

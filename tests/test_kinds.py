@@ -50,13 +50,11 @@ def test_download_infers_the_type_of_the_task(task_type: str, downloaded: Callab
 def data(
     downloaded: Callable[[str], Path], tiny: TinyMaker, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    directories: dict[str, Path] = {}
-
+    @functools.cache
     def make(task_type: str) -> Path:
-        if task_type not in directories:
-            directories[task_type] = tmp_path_factory.mktemp(task_type) / "tokenized"
-            tokenize(downloaded(task_type), tiny(), directories[task_type], TOKENIZE, 1)
-        return directories[task_type]
+        out = tmp_path_factory.mktemp(task_type) / "tokenized"
+        tokenize(downloaded(task_type), tiny(), out, TOKENIZE, 1)
+        return out
 
     return make
 
