@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import Project, TinyMaker, committed, params_file
+from conftest import Project, TinyMaker, committed, contents, params_file
 from datasets import ClassLabel, Dataset, Features, Value
 from hub import Hub
 
@@ -169,16 +169,10 @@ def test_the_type_of_a_column(values: list[Any], expected: str) -> None:
     assert column.missing == sum(value in (None, "", " ") or value != value for value in values)
 
 
-def snapshot(directory: Path) -> dict[str, str]:
-    """Return the content of all files, and the targets of links, without git's and DVC's own files."""
-    contents = {}
-    for path in sorted(directory.rglob("*")):
-        name = path.relative_to(directory)
-        if path.is_symlink():
-            contents[str(name)] = f"a link to {path.readlink()}"
-        elif path.is_file() and name.parts[0] not in (".git", ".dvc") and "__pycache__" not in name.parts:
-            contents[str(name)] = path.read_bytes().hex()
-    return contents
+def snapshot(directory: Path) -> dict[str, bytes]:
+    """Return the bytes of all files, without git's and DVC's own files."""
+    files = contents(directory).items()
+    return {name: content for name, content in files if not re.search(r"^\.(git|dvc)/|__pycache__", name)}
 
 
 # The command, in a real project
