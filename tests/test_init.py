@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from conftest import Project, TinyMaker, committed, contents, params_file
+from custom_files import jsonl
 from datasets import ClassLabel, Dataset, Features, Value
 from hub import Hub
 
@@ -226,9 +227,8 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
     with (project.root / "data/custom/.gitignore").open("a") as file:
         file.write("/secret.txt\n")
 
-    lines = [{"text": text, "label": label / 10} for label, (text, *_) in enumerate(demo.pairs(40))]
     other = tmp_path / "other.jsonl"
-    other.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    other.write_text(jsonl([(text, number / 10) for number, (text, *_) in enumerate(demo.pairs(40))]))
     run_init(project, other, "--no-estimate", "--force", "--fresh", "--name", "Numbers")
     assert sorted(path.name for path in (project.root / "data/custom").glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
     assert (project.root / "data/custom/.gitignore").read_text() == "/secret.txt\n/train.jsonl\n"
@@ -300,8 +300,7 @@ def test_if_dvc_fails_nothing_is_written(repository: Project, tmp_path: Path) ->
 def test_an_interrupted_command_can_be_repeated(repository: Project, tmp_path: Path) -> None:
     earlier = write_reviews(repository.root / "data/custom/train.csv", 30).read_bytes()
     source = tmp_path / "r.jsonl"
-    lines = [{"text": text, "label": NAMES[label]} for text, _, label in demo.pairs(60)]
-    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source.write_text(jsonl([(text, NAMES[label]) for text, _, label in demo.pairs(60)]))
     command = [sys.executable, "-m", "pipeline.init", str(source), "--no-estimate", "--force"]
     process = subprocess.Popen(command, cwd=repository.root, env=repository.env, stdout=subprocess.DEVNULL)
     placed = repository.root / "data/custom/train.jsonl"
