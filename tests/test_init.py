@@ -276,9 +276,7 @@ def test_bad_input_is_an_error_that_names_the_users_file_and_nothing_is_written(
     "arguments",
     [
         ["my.csv", "--config", "a"],
-        ["my.csv", "--splits", "train=a"],
         ["hf://a/b", "--link"],
-        ["hf://a/b", "--encoding", "cp1252"],
         ["hf://a/b", "--no-header"],
     ],
 )
