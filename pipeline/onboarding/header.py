@@ -3,7 +3,7 @@
 from itertools import chain
 from statistics import median
 
-from pipeline.onboarding.column_names import PAIR_NAMES, TEXT_NAMES
+from pipeline.onboarding.profile import PAIR_NAMES, TEXT_NAMES
 
 _LONG_NAME = 40  # in characters; longer "names" are texts if the rest of the column is as long
 _TEXT_COLUMNS = {*chain.from_iterable(TEXT_NAMES), *chain.from_iterable(PAIR_NAMES)}

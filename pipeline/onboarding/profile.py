@@ -9,11 +9,26 @@ import pandas as pd
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import closest_match, listing, literal
-from pipeline.onboarding.column_names import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from pipeline.tabular.reading import is_missing
 
 _MOST_LABELS = 100  # A column with more distinct values is only a label if its name or the user says so.
 _EXAMPLES = 3
+# Names that columns often have, in lowercase. If a table has names of several groups, the first group wins.
+LABEL_NAMES = (
+    ("label", "labels"),
+    ("target", "class", "category", "sentiment", "intent", "topic", "is_spam", "spam", "toxic"),
+    ("stars", "rating", "score", "y"),
+)
+PAIR_NAMES = (
+    ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("question1", "question2"),
+    ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("query", "passage"),
+    ("question", "answer"),
+)  # fmt: skip
+TEXT_NAMES = (
+    ("text", "sentence", "review", "content", "comment", "tweet", "message", "document"),
+    ("body", "review_text", "reviewtext", "comment_text", "description", "question", "utterance", "query"),
+    ("title", "headline", "subject"),
+)
 
 
 @dataclass(frozen=True)
