@@ -106,25 +106,21 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
             columns[name] = [f"site {site} {ATTACK if site == 0 else ''}" for site in rng.integers(0, 30, n)]
         if split != "train":
             columns[LEAKAGE] = np.arange(n, dtype=np.int8) % 3
+        counts: list[int] = []
+        numbers: dict[str, float] = {}
         if split in task.unlabeled_splits:
             del columns["label"]
+        elif task.problem_type == "regression":
+            numbers = {name: float(getattr(np, name)(labels)) for name in ("mean", "std", "min", "max")}
+        elif task.problem_type == "single_label_classification":
+            counts = np.bincount(labels, minlength=len(task.labels)).tolist()
+        else:
+            counts = labels.sum(axis=0).tolist()
         Dataset.from_dict(columns).to_parquet(root / RAW / f"{split}.parquet")
-        counts = (
-            []
-            if split in task.unlabeled_splits or not task.labels
-            else np.eye(len(task.labels), dtype=int)[labels].sum(axis=0)
-            if labels.ndim == 1
-            else labels.sum(axis=0)
-        )
-        numbers = (
-            {}
-            if task.labels or split in task.unlabeled_splits
-            else {name: float(getattr(np, name)(labels)) for name in ("mean", "std", "min", "max")}
-        )
-        cards[split] = SplitCard(rows=n, labels=[int(count) for count in counts], numbers=numbers, repeated=2)
+        cards[split] = SplitCard(rows=n, labels=counts, numbers=numbers, repeated=2)
         if split == "train":
             continue
-        known_labels = None if split in task.unlabeled_splits else labels
+        known_labels = columns.get("label")
         write_predictions(root / PREDICTIONS, split, task, columns["idx"], known_labels, logits)
         weaker = np.where(rng.random((n, 1)) < 0.5, logits, rng.permutation(logits))
         write_predictions(root / LINEAR, split, task, columns["idx"], known_labels, weaker)
