@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from bench import ROOT, TimedCommand, run_timed
-from scale import SCORED, train_briefly, write_shards
+from scale import SCORED, train_briefly, write_splits
 
 SIZES = (1_000, 10_000)
 _REPETITIONS = 5  # of the first prediction
@@ -29,10 +29,10 @@ print(pipeline("text-classification", model="models/classifier")({"text": "It ra
 def prepare_project(project: Path, env: dict[str, str], pairs: int) -> None:
     """Clone HEAD, put `pairs` rows into test, and train a model."""
     subprocess.run(["git", "clone", "--quiet", ROOT, project], check=True)
-    write_shards(project / "data" / "custom", SCORED)
-    # The first shard of a second data set becomes test, so that predict and classify score the same rows.
-    write_shards(project / "data" / "more", pairs)
-    (project / "data" / "more" / "train-00000-of-00001.parquet").replace(project / "data" / "custom" / "test.parquet")
+    write_splits(project / "data" / "custom", SCORED)
+    # Train of a second data set becomes test, so that predict and classify score the same rows.
+    write_splits(project / "data" / "more", pairs)
+    (project / "data" / "more" / "train.parquet").replace(project / "data" / "custom" / "test.parquet")
     train_briefly(project, env)
 
 

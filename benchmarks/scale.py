@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python benchmarks/scale.py
 
-The pairs come from the embedded corpus, each with a number that makes it unique, and are stored in Parquet shards like
-a user's own data. Each stage runs in a separate process. The times include imports, and the memory is the peak.
+The pairs come from the embedded corpus, each with a number that makes it unique, and are stored in Parquet files like a
+user's own data. Each stage runs in a separate process. The times include imports, and the memory is the peak.
 `tokenize` runs with one process and with two. `load` opens the tokenized examples and the model like training does, and
 makes the first batch. `predict` always scores the 2,000 pairs of validation and test.
 """
@@ -25,27 +25,22 @@ if TYPE_CHECKING:
 SIZES = (10_000, 100_000, 1_000_000)
 STAGES = ("download", "baseline", "tokenize", "tokenize, 2 processes", "load", "predict")
 SCORED = 1000  # pairs in validation, and in test
-_SHARD = 1_000_000
 _BATCH = 50_000
 
 
-def write_shards(directory: Path, pairs: int) -> None:
-    """Write train in shards of a million rows, and validation and test."""
+def write_splits(directory: Path, pairs: int) -> None:
+    """Write train with `pairs` rows, validation and test."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from pipeline.sources import demo
 
     directory.mkdir(parents=True, exist_ok=True)
-    for file in directory.glob("*.parquet"):
-        file.unlink()
     demo_pairs = list(demo.pairs(_BATCH))
     numbers = itertools.count()
-    shards = -(-pairs // _SHARD)
-    files = {f"train-{shard:05}-of-{shards:05}": min(_SHARD, pairs - shard * _SHARD) for shard in range(shards)}
     columns = pa.schema({"question": pa.string(), "answer": pa.string(), "verdict": pa.string()})
-    for name, size in (files | {"validation": SCORED, "test": SCORED}).items():
-        with pq.ParquetWriter(directory / f"{name}.parquet", columns) as writer:
+    for split, size in {"train": pairs, "validation": SCORED, "test": SCORED}.items():
+        with pq.ParquetWriter(directory / f"{split}.parquet", columns) as writer:
             for start in range(0, size, _BATCH):
                 rows = demo_pairs[: min(_BATCH, size - start)]
                 questions = [f"{first} No. {next(numbers)}" for first, _, _ in rows]
@@ -131,10 +126,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="scale ") as directory:
         project = Path(directory, "project")
         subprocess.run(["git", "clone", "--quiet", ROOT, project], check=True)
-        write_shards(project / "data" / "custom", SCORED)
+        write_splits(project / "data" / "custom", SCORED)
         train_briefly(project, env)
         for pairs in arguments.sizes:
-            write_shards(project / "data" / "custom", pairs)
+            write_splits(project / "data" / "custom", pairs)
             for stage in STAGES:
                 command = [sys.executable, __file__, "--only", stage]
                 done = run_timed(command, project, env)
