@@ -1,13 +1,12 @@
 """A small task of each problem type, as custom files with labels that a tiny model can learn."""
 
-import csv
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from conftest import data_params, sections
 
 from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS_DIR, TOKENIZED
@@ -56,15 +55,13 @@ def download_task(name: str, directory: Path) -> Path:
         examples = [
             dict(zip(task.text_columns, row, strict=False)) | {"label": row[2]} for row in itertools.islice(rows, size)
         ]
-        for example in examples if split in task.unlabeled_splits else []:
-            del example["label"]
-        with (directory / f"{split}.{'jsonl' if name == 'multi_label' else 'csv'}").open("w", newline="") as file:
-            if name == "multi_label":
-                file.writelines(json.dumps(example) + "\n" for example in examples)
-            else:
-                writer = csv.DictWriter(file, examples[0])
-                writer.writeheader()
-                writer.writerows(examples)
+        table = pd.DataFrame(examples)
+        if split in task.unlabeled_splits:
+            table = table.drop(columns="label")
+        if name == "multi_label":
+            table.to_json(directory / f"{split}.jsonl", orient="records", lines=True)
+        else:
+            table.to_csv(directory / f"{split}.csv", index=False)
     params = data_params(task="custom", directory=str(directory), text_column_names=task.text_columns)
     download(directory / "raw", params)
     return directory / "raw"
