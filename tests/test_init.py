@@ -1,6 +1,5 @@
 """`init` describes a file or a dataset, and then puts it into the repository."""
 
-import csv
 import json
 import re
 import shutil
@@ -35,13 +34,11 @@ NAMES = ["bad", "good"]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
-def write_reviews(path: Path, rows: int = 60, header: tuple[str, ...] = ("id", "review", "stars")) -> Path:
-    """Write a CSV file with distinct texts and two labels."""
+def write_reviews(path: Path, rows: int = 60) -> Path:
+    """Write a CSV file with the columns id, review and stars: distinct texts and two labels."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows((number, text, NAMES[label]) for number, (text, _, label) in enumerate(demo.pairs(rows)))
+    reviews = [{"review": text, "stars": NAMES[label]} for text, _, label in demo.pairs(rows)]
+    pd.DataFrame(reviews).to_csv(path, index_label="id")
     return path
 
 
