@@ -483,14 +483,15 @@ def test_the_gain_over_the_linear_model_is_stated_with_its_interval(root: Path) 
     assert "than the linear model" not in text
 
 
-def test_the_mean_error_is_described_in_words(files: dict[str, Path], tmp_path: Path) -> None:
+def test_a_regression_shows_its_mean_error(files: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
-    for shift, words in ((1, "too high"), (0, "neither too high nor too low")):
+    for shift, mean_error in ((1, "+1.000"), (0, "±0.000")):
         for split in ("validation", "test"):
             table = tmp_path / PREDICTIONS / f"{split}.parquet"
             predicted = [label + shift for label in pq.read_table(table)["label"].to_pylist()]
             rewrite(table, prediction=predicted, logit_0=predicted)
-        assert f"on average they are {words}." in (page := visible_text(evaluate_and_report(tmp_path)))
+        page = visible_text(evaluate_and_report(tmp_path))
+        assert f"the mean of prediction minus label is {mean_error}." in page
     assert "There are none, because every prediction equals its label." in page
     assert "(correlations in percent)" in page
 

@@ -42,13 +42,6 @@ def _gap(difference: float, name: str) -> str:
     return f"{metric.title} is {metric.format(abs(difference))}{unit} {'higher' if difference > 0 else 'lower'}"
 
 
-def _bias(mean_error: float, mean_absolute_error: float) -> str:
-    """Say in which direction the predictions of a regression are off on average, if by more than 1% of the errors."""
-    if abs(mean_error) <= 0.01 * mean_absolute_error:
-        return "neither too high nor too low"
-    return "too high" if mean_error > 0 else "too low"
-
-
 def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
     """Return a note that says which of these scores are in `unit`: all, only the correlations, or none."""
     scales = {METRICS[name].scale for name in names}
@@ -85,7 +78,6 @@ TEMPLATES = jinja2.Environment(
 )
 TEMPLATES.filters |= {
     "better_or_worse": better_or_worse,
-    "bias": _bias,
     "code": code,
     "difference": _difference,
     "format_score": _format_score,
