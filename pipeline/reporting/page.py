@@ -65,7 +65,6 @@ def page(results: Results) -> str:
         slice_names=slice_metrics(task),
         slices=slices,
         splits=splits,
-        threshold_changes_scores=_threshold_changes_scores(results.diagnostics[verdict_split]),
         unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
         verdict_split=verdict_split,
         warnings=[*results.card.warnings, *_truncation_warnings(results), *_interval_warnings(results)],
@@ -169,18 +168,6 @@ def _truncation_warnings(results: Results) -> list[str]:
         for split, counts in results.lengths.items()
         if counts["truncated"] > MOST_TRUNCATED * counts["rows"]
     ]
-
-
-def _threshold_changes_scores(diagnostics: dict[str, Any]) -> bool:
-    """Return whether the best threshold gives another accuracy or F1 than 0.5. It only exists with two classes.
-
-    Args:
-        diagnostics: The entry of a split in diagnostics.json.
-    """
-    threshold_scores = diagnostics.get("at_threshold")
-    return threshold_scores is not None and any(
-        diagnostics["scores"][name] != threshold_scores[name] for name in ("accuracy", "f1")
-    )
 
 
 def _interval_warnings(results: Results) -> list[str]:
