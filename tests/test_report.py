@@ -282,12 +282,12 @@ def test_download_warnings_are_at_the_top_and_contradictions_have_a_column(file:
 DASH = "\N{EN DASH}"
 
 
-def test_without_positives_there_is_no_best_threshold_and_no_recall(root: Path) -> None:
+def test_without_positives_there_is_no_better_threshold_and_no_recall(root: Path) -> None:
     for split in TASK.scored_splits:
         for directory in (RAW, PREDICTIONS):
             rewrite(root / directory / f"{split}.parquet", label=[0] * PAIRS[split])
     page = evaluate_and_report(root)
-    assert "so no threshold has the best F1" in visible_text(page)
+    assert "No other threshold gives a better F1 on validation" in visible_text(page)
     assert row(page, "Table of precision and recall", "test") == ["0.0", DASH]
 
 
