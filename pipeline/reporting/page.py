@@ -35,6 +35,9 @@ def page(results: Results) -> str:
     epochs = training_curves.epochs(results.plots["history"], curve_names)
     slices = {split: score_slices(task, results.rows[split], predictions[split]) for split in splits}
     train_labels = results.card.splits[TRAIN].labels
+    narrow_intervals = reasons_for_narrow_intervals(
+        task.metrics, task, verdict_split, predictions[verdict_split].labels, split_type=results.split_type
+    )
     return TEMPLATES.get_template("page.html.jinja").render(
         **vars(results),
         baseline_names=BASELINES,
@@ -67,7 +70,7 @@ def page(results: Results) -> str:
         splits=splits,
         unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
         verdict_split=verdict_split,
-        warnings=[*results.card.warnings, *_truncation_warnings(results), *_interval_warnings(results)],
+        warnings=[*results.card.warnings, *_truncation_warnings(results), *narrow_intervals],
         worse_slices=_worse_slices(
             slices[verdict_split], task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]
         ),
@@ -168,13 +171,6 @@ def _truncation_warnings(results: Results) -> list[str]:
         for split, counts in results.lengths.items()
         if counts["truncated"] > MOST_TRUNCATED * counts["rows"]
     ]
-
-
-def _interval_warnings(results: Results) -> list[str]:
-    """Return the reasons why the intervals in the report may be too narrow."""
-    task, split = results.task, results.task.verdict_split
-    labels = results.predictions[split].labels
-    return reasons_for_narrow_intervals(task.metrics, task, split, labels, split_type=results.split_type)
 
 
 def _guessing(task: Task, predictions: Predictions) -> str:
