@@ -15,11 +15,6 @@ _UNDEFINED = "\N{EN DASH}"
 SINGULAR = {"pairs": "pair", "texts": "text"}  # of `Task.noun`
 
 
-def _is_shown_as_zero(difference: float, name: str) -> bool:
-    """Return whether a difference in a metric is formatted as zero."""
-    return float(METRICS[name].format_difference(difference)) == 0
-
-
 def better_or_worse(interval: Mapping[str, float], value: float, name: str) -> str:
     """Return "better" or "worse" if an interval of a metric excludes a value, and an empty text if it includes it."""
     if interval["low"] <= value <= interval["high"]:
@@ -29,14 +24,13 @@ def better_or_worse(interval: Mapping[str, float], value: float, name: str) -> s
 
 def _difference(difference: float, name: str) -> str:
     """Format a difference in a metric with its sign."""
-    text = METRICS[name].format_difference(difference)
-    return f"±{text[1:]}" if _is_shown_as_zero(difference, name) else text.replace("-", "\N{MINUS SIGN}")
+    return METRICS[name].format_difference(difference).replace("-", "\N{MINUS SIGN}")
 
 
 def _gap(difference: float, name: str) -> str:
     """Say how much higher or lower a metric of the model is than the score that it is compared with."""
     metric = METRICS[name]
-    if _is_shown_as_zero(difference, name):
+    if float(metric.format_difference(difference)) == 0:
         return f"{metric.title} is the same"
     unit = "" if metric.scale == "error" else " percentage points"
     return f"{metric.title} is {metric.format(abs(difference))}{unit} {'higher' if difference > 0 else 'lower'}"
