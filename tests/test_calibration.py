@@ -76,14 +76,6 @@ def test_a_bin_holds_the_predictions_between_its_edges() -> None:
     assert expected_calibration_error(bins) == pytest.approx((2 * 0.015 + 0.4 + 0.39 + 0) / 5)
 
 
-def test_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
-    rng = np.random.default_rng(0)
-    confidence = rng.uniform(0.5, 1, 100_000)
-    calibrated, overconfident = rng.random(100_000) < confidence, rng.random(100_000) < confidence - 0.2
-    assert expected_calibration_error(reliability(confidence, calibrated)) < 0.01
-    assert expected_calibration_error(reliability(confidence, overconfident)) == pytest.approx(0.2, abs=0.01)
-
-
 def test_if_calibrated_describes_the_scores_of_a_calibrated_model() -> None:
     rng = np.random.default_rng(2)
     confidence = rng.uniform(0.6, 1, 1000)
