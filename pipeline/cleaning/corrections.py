@@ -39,11 +39,6 @@ def require_own_files(params: DataParams, directory: Path) -> None:
     if params.task != "custom":
         raise UserError(f"--apply needs your own files, but data.task is {params.task}.")
     if directory.exists():
-        if directory.resolve() == Path(params.directory).resolve():
-            raise UserError(
-                f"{directory} contains your current data (data.directory). Choose another directory: "
-                f"--out {directory}-2"
-            )
         raise UserError(f"{directory} exists. Choose another directory with --out.")
 
 
