@@ -49,12 +49,10 @@ def read_result(checkout: Path) -> Result:
     try:
         stages = read_yaml(checkout / LOCK)["stages"]
         outputs = {(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock.get("outs", [])}
-    except (AttributeError, KeyError, TypeError):
-        raise UserError(f'{LOCK} is incomplete. Run "dvc repro", and commit dvc.lock and metrics/.') from None
-    try:
         environment = parse_details((checkout / _ENVIRONMENT).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f'{_ENVIRONMENT} cannot be read: {error}. Run "dvc repro", and commit metrics/.') from None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        problem = f"{LOCK} or {_ENVIRONMENT} is incomplete"
+        raise UserError(f'{problem}. Run "dvc repro", and commit dvc.lock and metrics/.') from None
     return Result(outputs, environment)
 
 

@@ -60,12 +60,12 @@ def reproduced(tmp_path: Path) -> Checkout:
 
 
 @pytest.mark.parametrize(
-    "lock", ["", "stages:\n", "stages:\n  train:\n", "stages:\n  train:\n    outs:\n    - path: models/classifier\n"]
+    "lock", ["", "stages:\n  train:\n", "stages:\n  train:\n    outs:\n    - path: models/classifier\n"]
 )
 def test_an_incomplete_dvc_lock_is_reported_in_one_line(lock: str, committed: Checkout) -> None:
     committed.result()
     (committed.root / "dvc.lock").write_text(lock)
-    with pytest.raises(UserError, match=r'^dvc\.lock is incomplete\. Run "dvc repro"'):
+    with pytest.raises(UserError, match=r'^dvc\.lock or metrics/environment\.json is incomplete\. Run "dvc repro"'):
         read_result(committed.root)
 
 
