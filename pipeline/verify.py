@@ -75,7 +75,6 @@ def verify(repository: Path) -> None:
         # A relative path of a mirror is relative to the user's repository, not to the clone.
         mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
         environ = {**dvc_environ(), **mirrors}
-        environ.pop("DVC_ROOT", None)
         _copy_data(repository, clone, environ)
         _require_recorded(clone, environ)
         command = [*DVC, "repro", "--force"]

@@ -214,7 +214,6 @@ def copying(copying_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     shutil.copytree(copying_template, root)
     monkeypatch.chdir(root)
     monkeypatch.setenv("MRPC_MIRROR", "mirror")  # relative to the repository
-    monkeypatch.setenv("DVC_ROOT", str(root))  # as in a stage
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     return root
 
