@@ -234,10 +234,10 @@ class _Revision(NamedTuple):
         Raises:
             UserError: dvc.lock mixes two runs, for example after `dvc repro train` alone.
         """
-        stages = (self._yaml(LOCK) or {}).get("stages") or {}
         parameters: dict[str, Any] = {}
         hashes: dict[str, str] = {}
         try:
+            stages = self._yaml(LOCK)["stages"]
             for stage in [stages[name] for name in names if name in stages]:
                 parameters |= _flatten(stage.get("params", {}).get(str(PARAMS), {}))
                 for entry in [*stage.get("deps", []), *stage["outs"]]:
