@@ -123,14 +123,9 @@ def group_commits(group: str) -> dict[int, str]:
 
 
 def read_train_details(commit: str) -> dict[str, Any]:
-    """Read metrics/train.json of an experiment. Raises UserError if it is missing or damaged."""
+    """Read metrics/train.json of an experiment."""
     file = (METRICS_DIR / "train.json").as_posix()
-    try:
-        return parse_details(_git("show", f"{commit}:{file}") or "")
-    except ValueError:
-        raise UserError(
-            f'{commit[:7]}: {file} is missing or damaged. Remove the experiment ("dvc exp remove") and run it again.'
-        ) from None
+    return parse_details(_git("show", f"{commit}:{file}") or "")
 
 
 def read_train_rows(name: str) -> int:
