@@ -43,8 +43,8 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
         UserError: The space file, `n` or `jobs` is invalid, something else has the name of the directory, or all trials
             fail.
     """
-    if n < 2 or jobs < 1:
-        raise UserError(f"--n must be at least 2 and --jobs at least 1, got {n} and {jobs}.")
+    if n < 2:
+        raise UserError(f"--n must be at least 2, got {n}.")
     space, directory = read_space(space_file), space_file.with_suffix("")
     if directory.exists() and not (directory / _TRIALS).exists():
         raise UserError(f"{directory} already exists and is not the result of a search. Rename {space_file}.")
