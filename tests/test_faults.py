@@ -103,15 +103,23 @@ def test_out_of_memory_on_a_gpu_that_is_already_in_use_says_by_what(
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
+@pytest.mark.parametrize(
+    ("error", "reported", "message"),
+    [
+        (torch.AcceleratorError("CUDA error: an illegal address"), torch.AcceleratorError, "illegal address"),
+        (torch.OutOfMemoryError("CUDA out of memory."), UserError, r"out of memory\. Lower train\."),
+    ],
+)
 def test_an_error_of_the_gpu_is_not_blamed_on_the_disk(
-    engine: str, run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine: str, error: Exception, reported: type[Exception], message: str, run: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     def save(*_: Any, **__: Any) -> None:
-        raise torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered")
+        raise error
 
     monkeypatch.setattr("accelerate.Accelerator.save_state", save)
     monkeypatch.setattr("transformers.Trainer._save_optimizer_and_scheduler", save)
-    with pytest.raises(torch.AcceleratorError):
+    with pytest.raises(reported, match=message):
         run(engine=engine)
 
 

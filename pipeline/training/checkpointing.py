@@ -27,7 +27,9 @@ def reporting_write_errors(checkpoints: Path, step: int) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        if distributed.is_lost_connection(error) or isinstance(error, torch.AcceleratorError):  # an error of the GPU
+        if isinstance(error, (torch.AcceleratorError, torch.OutOfMemoryError)):  # These are errors of the GPU.
+            raise
+        if distributed.is_lost_connection(error):
             raise
         free = shutil.disk_usage(checkpoints).free  # If the disk is full, torch's own message does not say so.
         raise UserError(
