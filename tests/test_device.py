@@ -144,7 +144,7 @@ def test_training_and_scoring_use_one_gpu_per_process(
     assert arguments._n_gpu == scoring_trainer(model, tokenizer, cpu, 32).args._n_gpu == 1
 
 
-@pytest.mark.parametrize(("visible", "warns"), [(None, True), ("0", True), ("", False)])
+@pytest.mark.parametrize(("visible", "warns"), [(None, True), ("0", True), ("", False), ("-1", False)])
 def test_a_gpu_that_torch_cannot_use_is_named(
     visible: str | None, warns: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_gpu_that_torch_cannot_use_is_named(
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     set_up_device("fp32", None)
-    assert ("has an NVIDIA GPU, but torch" in caplog.text) == warns
+    assert ("has an NVIDIA driver, but torch" in caplog.text) == warns
 
 
 def test_a_run_on_a_gpu_can_move_to_a_host_with_another_processor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,9 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
         threads = torch.get_num_threads()
         name = f"{threads} {'thread' if threads == 1 else 'threads'}"
         keep_memory()
-        if _NVIDIA_DRIVER.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+        if _NVIDIA_DRIVER.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1"):  # Both hide it.
             log.warning(
-                "this machine has an NVIDIA GPU, but torch %s cannot use it (see docs/several_machines.md)",
+                "this machine has an NVIDIA driver, but torch %s cannot use a GPU (see docs/several_machines.md)",
                 torch.__version__,
             )
         if device.precision == "bf16" and not cpu_bf16():
