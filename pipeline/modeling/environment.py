@@ -29,7 +29,7 @@ _KERNELS = (
 
 
 def environment(device: Device) -> dict[str, Any]:
-    """Return the versions, processor, device, threads and processes of this run.
+    """Return the versions, device and processes of this run, and on a CPU also its model and the number of threads.
 
     The number of threads is the current one, so a stage calls this function after `set_up_device`, which may change it.
     """
@@ -40,7 +40,7 @@ def environment(device: Device) -> dict[str, Any]:
         **packages.installed(),
         **{name: os.environ[name] for name in _KERNELS if os.environ.get(name)},
     }
-    # On a GPU, the processor does not change the results, so a run can move to another host with the same GPU.
+    # On a GPU, the processor and its threads do not change the results, so a run can move to a host with the same GPU.
     if torch.cuda.is_available():
         entries["device"] = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
     elif torch.backends.mps.is_available():
