@@ -10,9 +10,9 @@ from report_inputs import TASKS
 
 from pipeline.core.data_card import LEAKAGE
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import scores
+from pipeline.evaluation.metrics import is_defined, scores
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.uncertainty import is_defined, score_intervals
+from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.slices import by_column, by_length, by_overlap, score_slices
 
 PAIRS = TASKS["pairs"]

@@ -329,6 +329,16 @@ def scores(
     return {name: METRICS[name].compute(labels, predictions, probabilities) for name in names}
 
 
+def is_defined(name: str, task: Task, labels: Values) -> bool:
+    """Return whether perfect predictions get a perfect score. Without class 1, for example, F1 is always 0."""
+    probabilities = None
+    if task.problem_type != "regression":
+        probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]
+    metric = METRICS[name]
+    perfect = 0 if metric.scale == "error" else 1
+    return bool(np.isclose(metric.compute(labels, labels, probabilities), perfect))
+
+
 def compute_metrics(task: Task, logits: Logits, labels: Values) -> dict[str, float]:
     """Return the task's metrics and the mean loss, for the Trainer or the course's loop."""
     metrics = task_metric(task).compute(

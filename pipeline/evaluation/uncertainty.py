@@ -181,16 +181,6 @@ def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Differenc
     )
 
 
-def is_defined(name: str, task: Task, labels: Values) -> bool:
-    """Return whether perfect predictions get a perfect score. Without class 1, for example, F1 is always 0."""
-    probabilities = None
-    if task.problem_type != "regression":
-        probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]
-    metric = METRICS[name]
-    perfect = 0 if metric.scale == "error" else 1
-    return bool(np.isclose(metric.compute(labels, labels, probabilities), perfect))
-
-
 def reasons_for_narrow_intervals(
     names: Sequence[str], task: Task, split: str, labels: Values, *, split_type: str | None
 ) -> list[str]:

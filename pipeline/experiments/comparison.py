@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import rounded
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_compared_metrics
+from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, is_defined, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, format_label, label_probability
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import (
@@ -18,7 +18,6 @@ from pipeline.evaluation.uncertainty import (
     Difference,
     difference,
     fold_difference,
-    is_defined,
     jackknife,
     reasons_for_narrow_intervals,
 )

@@ -13,9 +13,9 @@ import pandas as pd
 
 from pipeline.core.data_card import LEAKAGE
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Ints, scores
+from pipeline.evaluation.metrics import Ints, is_defined, scores
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.uncertainty import is_defined, score_intervals
+from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.templates import SINGULAR
 
 FEW = 20  # The scores of fewer rows are too uncertain to tell anything.
