@@ -34,11 +34,18 @@ def options_parser() -> ArgumentParser:
 if __name__ == "__main__":  # --help must not wait for the imports below.
     options_parser().parse_args()
 
+import contextlib
+import io
+import logging
 import shutil
+import warnings
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError, log
@@ -52,7 +59,11 @@ from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
 
 _FP32, _INT8 = "model.onnx", "model_int8.onnx"
+_PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # They may be missing, so only functions import them.
 _BATCH_SIZE = 16
+_MOST_EXAMPLES = 4096  # per batch
+_BLOCK_SIZE = 128  # weights that share a scale
+_INT8_PRODUCTS = 4  # ONNX Runtime's `accuracy_level` for int8 inputs
 _LOGIT_TOLERANCE = 1e-4  # between torch and ONNX, both in fp32
 _LEAST_AGREEMENT = 0.99  # between int8 and fp32
 
@@ -68,13 +79,9 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     """
     if out.exists():
         raise UserError(f"{out} already exists. Name a new directory, or remove this one.")
-    try:
-        from pipeline.modeling import onnx_model
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"{error.name} is not installed. Run \"pip install -c requirements.lock -e '.[onnx]'\"."
-        ) from None
-
+    for package in _PACKAGES:
+        if not find_spec(package):
+            raise UserError(f"{package} is not installed. Run \"pip install -c requirements.lock -e '.[onnx]'\".")
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
     examples = load_split(tokenized, task.verdict_split, "tokenize")
     tokenizer, model = load_tokenizer(classifier), load_fine_tuned_model(classifier, "cpu")
@@ -87,9 +94,9 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         for file in classifier.iterdir():
             if file.is_file() and file.suffix != ".safetensors":
                 shutil.copyfile(file, draft / file.name)  # It does not copy permissions: the model may be read-only.
-        onnx_model.export(model, tokenizer, settings.max_length, draft / _FP32)
+        _write_onnx(model, tokenizer, settings.max_length, draft / _FP32)
         expected = logits_of(model)
-        difference = float(abs(logits_of(onnx_model.OnnxModel(draft / _FP32)) - expected).max())
+        difference = float(abs(logits_of(OnnxModel(draft / _FP32)) - expected).max())
         if not difference <= _LOGIT_TOLERANCE:  # also if it is NaN
             raise UserError(
                 f"The logits of ONNX differ from the logits of torch by up to {difference:.2g}, and at most "
@@ -97,8 +104,8 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
             )
         log.info("the logits of ONNX differ from the logits of torch by at most %.2g", difference)
         if int8:
-            onnx_model.quantize(draft / _FP32, draft / _INT8)
-            logits = logits_of(onnx_model.OnnxModel(draft / _INT8))
+            _write_int8(draft / _FP32, draft / _INT8)
+            logits = logits_of(OnnxModel(draft / _INT8))
             agreement = _agreement(
                 logits_to_predictions(task.problem_type, expected), logits_to_predictions(task.problem_type, logits)
             )
@@ -110,6 +117,57 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
             log.info("the agreement of int8 with fp32 is %.2f%%", 100 * agreement)
     sizes = (f"{file.name} {file.stat().st_size / 1e6:.0f} MB" for file in sorted(out.glob("model*.onnx*")))
     log.info("wrote %s (%s)", out, ", ".join(sizes))
+
+
+def _write_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int, path: Path) -> None:
+    """Export a model in fp32, for batches of up to 4,096 examples and texts of up to `max_length` tokens."""
+    from transformers.exporters.configs import OnnxConfig
+    from transformers.exporters.exporter_onnx import OnnxExporter
+
+    texts = ["one text", "a longer text"]  # Their lengths differ, so that the attention mask has padding.
+    inputs = dict(tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt"))
+    shape = {0: torch.export.Dim("batch", max=_MOST_EXAMPLES), 1: torch.export.Dim("tokens", min=2, max=max_length)}
+    exporter: Any = OnnxExporter()  # type: ignore[no-untyped-call]
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):  # It prints every step.
+        exported = exporter.export(model, inputs, OnnxConfig(dynamic_shapes=dict.fromkeys(inputs, shape)))
+    OnnxExporter.save_program(exported.program, path)
+
+
+def _write_int8(path: Path, out: Path) -> None:
+    """Write a copy of a model whose matrix products use int8 weights and int8 inputs.
+
+    Each block of 128 weights has its own scale, and so has each row of the inputs. The quantizers of transformers call
+    `quantize_dynamic` or `quantize_static`, which use one scale for a whole batch of inputs. That is three times as
+    fast, but a few large inputs then cost MPNet one point of accuracy, or five points if each weight matrix has only
+    one scale.
+    """
+    import onnx
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    logging.getLogger("onnxruntime.quantization").setLevel(logging.ERROR)
+    quantizer = MatMulNBitsQuantizer(
+        onnx.load(path), bits=8, block_size=_BLOCK_SIZE, is_symmetric=True, accuracy_level=_INT8_PRODUCTS
+    )
+    quantizer.process()
+    onnx.save(quantizer.model.model, out)
+
+
+class OnnxModel(torch.nn.Module):
+    """An ONNX file with the interface of a transformers classifier. It runs on the CPU with torch's threads."""
+
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        super().__init__()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._names = [entry.name for entry in self._session.get_inputs()]
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        [logits] = self._session.run(["logits"], {name: inputs[name].numpy() for name in self._names})
+        return {"logits": torch.from_numpy(logits)}
 
 
 def _agreement(expected: NDArray[Any], predictions: NDArray[Any]) -> float:
