@@ -9,7 +9,6 @@ import torch
 from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainingArguments
-from transformers.trainer_callback import PrinterCallback
 
 from pipeline.modeling.device import Device, use_one_gpu
 from pipeline.modeling.failures import reporting_out_of_memory
@@ -38,12 +37,10 @@ def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Devi
         disable_tqdm=not sys.stderr.isatty(),
     )
     use_one_gpu(arguments)
-    trainer = Trainer(
+    return Trainer(
         model=model, args=arguments, processing_class=tokenizer, data_collator=collator(tokenizer, device),
         preprocess_logits_for_metrics=only_logits,
     )  # fmt: skip
-    trainer.remove_callback(PrinterCallback)
-    return trainer
 
 
 def collator(tokenizer: PreTrainedTokenizerBase, device: Device) -> DataCollatorWithPadding:
