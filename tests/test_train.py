@@ -24,8 +24,7 @@ from pipeline.modeling.distributed import process_group
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.params import Params, RuntimeParams, TrainParams
 from pipeline.training.arguments import LOOP, training_arguments
-from pipeline.training.inputs import load_inputs
-from pipeline.training.nested_sample import nested_sample
+from pipeline.training.inputs import load_inputs, nested_sample
 from pipeline.training.sampler import EpochSampler
 
 Trained = Callable[..., Path]

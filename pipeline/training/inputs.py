@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from datasets import Dataset
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from pipeline.core.data_card import GROUP
@@ -19,7 +21,6 @@ from pipeline.modeling.regression_head import standardize_labels
 from pipeline.modeling.scoring import longest_first
 from pipeline.params import TrainParams
 from pipeline.training.losses import SummedLoss, class_weights
-from pipeline.training.nested_sample import nested_sample
 from pipeline.training.sampler import EpochSampler
 
 MEMORY_REMEDY = (
@@ -93,3 +94,25 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         sampler=EpochSampler(len(training), lengths, effective_batch, params.seed),
         steps_in_epoch=math.ceil(len(training) / effective_batch),
     )
+
+
+def nested_sample(labels: NDArray[np.generic], groups: NDArray[np.integer], size: int, seed: int) -> NDArray[np.intp]:
+    """Return the positions of `size` training examples, in ascending order.
+
+    With the same seed, a smaller sample is part of a larger one. Each class has nearly the same proportion as in all
+    examples. Examples of the same group are drawn together, but the last group of a class may be incomplete.
+
+    Args:
+        labels: Class numbers, shape (n,). The labels of other problem types do not stratify the sample.
+        groups: Numbers from 0, shape (n,).
+    """
+    random_rank = np.random.default_rng(seed).permutation(int(groups.max()) + 1)[groups]
+    are_classes = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
+    examples = pd.DataFrame({"class": labels if are_classes else 0, "rank": random_rank})
+    examples["class"] = examples.groupby("rank")["class"].transform("first")  # A group counts for a single class.
+    shuffled = examples.sort_values("rank", kind="stable")
+    # The position within its class, from 0 to 1. Sorted by it, every beginning has the same mixture of classes.
+    by_class = shuffled.groupby("class")["rank"]
+    position = (by_class.cumcount() + 0.5) / by_class.transform("size")
+    chosen: NDArray[np.intp] = position.sort_values(kind="stable").index[:size].to_numpy()
+    return np.sort(chosen)
