@@ -357,10 +357,9 @@ def test_abandoned_checkpoints_are_removed_after_a_week(
     old, recent = (tmp_path / "checkpoints" / name for name in ("old", "recent"))
     for home, days in ((old, 7.1), (recent, 6.9)):
         (home / "checkpoint-4").mkdir(parents=True)
-        (home / "checkpoint-4" / "optimizer.pt").write_bytes(bytes(200_000))
         os.utime(home, times=(time.time() - days * 24 * 3600,) * 2)
     with killed_at(1):
         run()
-    assert re.search(rf"removed {old}: .*\(0\.2 MB\)", caplog.text)
+    assert f"removed {old}: " in caplog.text
     assert not old.exists()
     assert recent.exists()

@@ -106,13 +106,11 @@ def remove_run_directories(root: Path, experiment: str) -> None:
 
 def _remove_stale(root: Path) -> None:
     for directory in root.glob("*/"):
-        if not _is_stale(directory):
-            continue
-        with directory_lock(directory) as acquired:
-            if acquired:
-                size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
-                _remove(directory)
-                log.info("removed %s: its checkpoints had not been used for a week (%.1f MB)", directory, size / 1e6)
+        if _is_stale(directory):
+            with directory_lock(directory) as acquired:
+                if acquired:
+                    _remove(directory)
+                    log.info("removed %s: its checkpoints had not been used for a week", directory)
 
 
 def _is_stale(directory: Path) -> bool:
