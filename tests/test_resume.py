@@ -289,10 +289,6 @@ def test_an_unwritable_checkpoint_directory_is_reported_in_one_line(run: Run, tm
         run()
 
 
-def test_the_run_key_does_not_depend_on_the_order_of_parameters() -> None:
-    assert run_key({"lr": 1e-3, "seed": 1}) == run_key({"seed": 1, "lr": 1e-3})
-
-
 @pytest.fixture
 def key_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return the key under which a run would look for its checkpoints, without training."""
