@@ -31,6 +31,7 @@ from pipeline.evaluation.metrics import (
     loss,
     scores,
 )
+from pipeline.evaluation.prediction_files import write_predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.sources.glue import glue_task
 
@@ -159,27 +160,13 @@ RECORDED = {
 
 @pytest.fixture
 def predictions(tmp_path: Path) -> Path:
-    from datasets import ClassLabel, Dataset, Features, Value
-
-    out = tmp_path / "predictions"
+    task, out = glue_task("mrpc"), tmp_path / "predictions"
     out.mkdir()
-    glue_task("mrpc").write(out)
+    task.write(out)
     (out / PROVENANCE).write_text(json.dumps(RECORDED))
-    label = ClassLabel(names=["not_equivalent", "equivalent"])
-    features = Features(
-        idx=Value("int32"), label=label, prediction=label,
-        logit_0=Value("float64"), logit_1=Value("float64"),
-    )  # fmt: skip
     for seed, split in enumerate(("validation", "test", "test_swapped")):
         labels, logits = random_case(seed)
-        columns = {
-            "idx": range(len(labels)),
-            "label": labels,
-            "prediction": logits.argmax(-1),
-            "logit_0": logits[:, 0],
-            "logit_1": logits[:, 1],
-        }
-        Dataset.from_dict(columns, features=features).to_parquet(out / f"{split}.parquet")
+        write_predictions(out, split, task, np.arange(len(labels), dtype=np.int32), labels, logits)
     return out
 
 
