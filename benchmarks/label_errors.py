@@ -42,8 +42,8 @@ SETTINGS = {
     "train.metric_for_best_model": "null",
     "evaluate.metrics": "null",
 }
-LEARNING_RATES = {"demo": "1e-4"}
-EPOCHS = {"demo": "6"}
+LEARNING_RATES = {"demo": "1e-4", "cola": "1e-4", "rte": "1e-4"}
+EPOCHS = {"demo": "6", "cola": "6", "rte": "6"}
 
 
 def main() -> None:
