@@ -261,10 +261,8 @@ def update_entries(field: str, **entries: Any) -> Callable[[Run], Run]:
             update_entries("parameters", **{"train.lr": 0.2}),
             r"low-1 and low-2 differ in train\.lr \(0\.0005 and 0\.2\)",
         ),
-        (update_entries("environment", cpu="another"), r"differ in cpu \(a CPU and another\)"),
         (update_entries("environment", MKL_CBWR="AVX2"), r"differ in MKL_CBWR \(- and AVX2\)"),
         (lambda run: run._replace(code="01234567"), r"training code \(0{16} and 01234567\)"),
-        (update_entries("parameters", data="01234567"), r"differ in data \(\w{8} and 01234567\)"),
     ],
 )
 def test_a_seed_group_with_two_configurations_is_rejected(

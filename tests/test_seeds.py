@@ -166,7 +166,6 @@ def test_experiments_are_not_reused_if_code_in_a_subpackage_has_changed(toy: Pro
         ("train.lrr=1", r'^params\.yaml with train\.lrr=1: train\.lrr is not a parameter\. Did you mean "train\.lr"\?'),
         ("train.lr", r"^-S train\.lr: .* key=value with a key of params\.yaml\. "),
         ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: .* key=value with a key of params\.yaml\. "),
-        ("train.batch_size=range(1,4)", r"^-S train\.batch_size=range\(1,4\): .* key=value "),
         ("train.lr=${train.nope}", r"^-S train\.lr=\$\{train\.nope\}: .* key=value "),
         ("train.lr=fast", r'^params\.yaml with train\.lr=fast: train\.lr must be a number .*, got "fast"\.$'),
         ("train.seed=3", r"^train\.seed=3: .*chosen for each run\. Remove it\.$"),
