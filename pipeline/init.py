@@ -5,7 +5,7 @@ Examples:
   python -m pipeline.init reviews.csv
   # Only describe it, and show what would change in params.yaml:
   python -m pipeline.init reviews.csv --dry-run
-  # Name the columns, here of pairs of texts, and a kind of task:
+  # Name the two columns of a pair, the label column, and the kind of task:
   python -m pipeline.init faq.csv --text question --text answer \\
       --label quality --kind regression
   # A directory with the files train, validation and test:
@@ -35,7 +35,8 @@ def options_parser() -> ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--text", metavar="COLUMN", action="append", default=[],
-        help="the column with the texts; twice for pairs (default: chosen by its name, or else the longest texts)",
+        help="the column with the texts; repeat it for pairs (default: chosen by its name, or else the column with the "
+        "longest texts)",
     )  # fmt: skip
     parser.add_argument(
         "--label", metavar="COLUMN", action="append", default=[],
@@ -47,7 +48,10 @@ def options_parser() -> ArgumentParser:
         help="the kind of task, data.problem_type (default: inferred from the labels)",
     )  # fmt: skip
     add_format_options(parser, header=None)
-    parser.add_argument("--config", metavar="NAME", help="the configuration of the Hub dataset (default: the only one)")
+    parser.add_argument(
+        "--config", metavar="NAME",
+        help="the configuration of the Hub dataset (default: its default one, or the only one)",
+    )  # fmt: skip
     parser.add_argument(
         "--splits", metavar="SPLIT=NAME,...",
         help="which splits of the Hub dataset are train, validation and test, for example train=train,test=validation "
@@ -162,7 +166,7 @@ def _require_matching_options(source: str, options: Namespace) -> None:
     for name in ("delimiter", "encoding", "header", "link") if is_hub else ("config", "splits"):
         if getattr(options, name) != parser.get_default(name):
             other_source = "files" if is_hub else "datasets of the Hub"
-            raise UserError(f'The option "{name}" is only for {other_source}. Leave it out.')
+            raise UserError(f"--{name} is only for {other_source}. Leave it out.")
 
 
 def _parse_splits(text: str | None) -> dict[str, str] | None:
@@ -204,8 +208,8 @@ def _column_values(
     for column in columns:
         if column.name in label_names and column.type == "date" and kind is None:
             raise UserError(
-                f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or say how '
-                "to read the dates with --kind."
+                f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or set '
+                "the kind of task with --kind."
             )
     return {
         "text_column_names": text_choice.columns,

@@ -1,4 +1,4 @@
-"""Look up the commit of a Hub model, to use it as the base model, or of a dataset.
+"""Look up the commit of a model or a dataset on the Hub, for params.yaml.
 
 Examples:
   # Print FacebookAI/roberta-base@<commit>, the value for model.checkpoint:

@@ -85,8 +85,8 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument(
         "--sampler", choices=SAMPLERS, default="tpe",
-        help="how to choose values: tpe learns from earlier trials, random draws from a Sobol sequence, which covers "
-        "the space evenly, grid tries all combinations in order (default: %(default)s)",
+        help="how to choose values: tpe learns from earlier trials; random covers the space evenly (a Sobol sequence); "
+        "grid tries all combinations in order (default: %(default)s)",
     )  # fmt: skip
     add_jobs_option(parser)
     arguments = parser.parse_args()

@@ -21,7 +21,7 @@ def options_parser() -> ArgumentParser:
     parser.add_argument("group", metavar="GROUP", nargs="?", help="a fold group, as python -m pipeline.folds prints it")
     parser.add_argument(
         "--apply", metavar="FILE", type=Path,
-        help="write copies of your data files with the labels in the column verdict of this file",
+        help="write copies of your data files in which the verdicts in this file replace the labels",
     )  # fmt: skip
     parser.add_argument(
         "--out", metavar="DIRECTORY", type=Path, default=Path("data/corrected"),
@@ -58,7 +58,7 @@ def find_suspects(group: str) -> None:
     """Write suspects.csv and suspects.html to the directory of a fold group, and print what to do next.
 
     Raises:
-        UserError: The group does not exist or is not a fold group, its data have changed, a text column has the name
+        UserError: The group does not exist or is not a fold group, its data has changed, a text column has the name
             of a column of suspects.csv, or that file has verdicts.
     """
     side = read_side(group)
@@ -93,7 +93,8 @@ def find_suspects(group: str) -> None:
     if warning := degenerate(side, OUT_OF_FOLD):
         print(f"Warning: {warning}. The estimate and the ranking say little.")
     print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")
-    print(f"Read {directory / 'suspects.html'}, and write the right labels into the column verdict of the file. Then:")
+    print(f"Read {directory / 'suspects.html'}, and write the right labels into the column verdict of suspects.csv.")
+    print("Then run:")
     print(f"  python -m pipeline.suspects --apply {directory / 'suspects.csv'}")
 
 

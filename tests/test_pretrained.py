@@ -139,7 +139,7 @@ def test_a_relative_path_is_resolved_against_the_users_repository(
 @pytest.mark.parametrize(
     ("missing", "added", "message"),
     [
-        ("tokenizer.json", None, r"has no tokenizer\.json\. Only fast tokenizers are accepted"),
+        ("tokenizer.json", None, r"has no tokenizer\.json, and no vocabulary .* with a fast tokenizer"),
         ("config.json", None, r"has no config\.json"),
         ("model.safetensors", None, r"has no model\.safetensors"),
         ("model.safetensors", "pytorch_model.bin", r"weights only as pytorch_model\.bin\. Loading a pickle can run"),

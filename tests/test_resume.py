@@ -356,6 +356,6 @@ def test_abandoned_checkpoints_are_removed_after_a_week(
         os.utime(home, times=(time.time() - days * 24 * 3600,) * 2)
     with killed_at(1):
         run()
-    assert f"removed {old}: " in caplog.text
+    assert f"removed {old}, " in caplog.text
     assert not old.exists()
     assert recent.exists()

@@ -364,7 +364,7 @@ def test_a_row_with_two_verdicts_is_rejected(two_class_params: DataParams) -> No
     ("labels", "header", "message"),
     [
         (["a=1", "b"], "text,label", 'cannot pass the label "a=1" to DVC'),
-        (["a", "b"], "split,label", 'writes a column "split", but your data have such a column'),
+        (["a", "b"], "split,label", 'writes a column "split", but your data already has one'),
     ],
 )
 def test_names_that_the_copies_cannot_have_are_rejected(labels: list[str], header: str, message: str) -> None:

@@ -53,7 +53,7 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
         directory: A directory that does not exist yet.
 
     Raises:
-        UserError: The data have changed, a verdict is not a label, or the copies cannot have the name of a column or a
+        UserError: The data has changed, a verdict is not a label, or the copies cannot have the name of a column or a
             class.
     """
     source = load_source_rows(params)
@@ -92,7 +92,7 @@ def _corrected_labels(source: SourceRows, verdicts: pd.DataFrame) -> dict[str, A
     ):
         if idx not in rows.index or rows.loc[idx, "hash"] != text:
             raise UserError(
-                f"idx {idx}: the text next to the verdict is not the text in your data. If your data have changed, run "
+                f"idx {idx}: the text next to the verdict is not the text in your data. If your data has changed, run "
                 "python -m pipeline.folds and python -m pipeline.suspects again. If a spreadsheet has changed the "
                 "text, save the file as UTF-8."
             )
@@ -167,7 +167,7 @@ def _require_unused_names(params: DataParams, names: list[str]) -> None:
     needed = [*params.text_column_names, *params.slice_columns, params.split.column]
     for name in names:
         if name in needed:
-            raise UserError(f'--apply writes a column "{name}", but your data have such a column. Rename yours.')
+            raise UserError(f'--apply writes a column "{name}", but your data already has one. Rename yours.')
 
 
 def _overrides(params: DataParams, task: Task, directory: Path, keep_splits: bool) -> list[str]:

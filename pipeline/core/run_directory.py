@@ -110,7 +110,7 @@ def _remove_stale(root: Path) -> None:
             with directory_lock(directory) as acquired:
                 if acquired:
                     _remove(directory)
-                    log.info("removed %s: its checkpoints had not been used for a week", directory)
+                    log.info("removed %s, because its checkpoints had not been used for a week", directory)
 
 
 def _is_stale(directory: Path) -> bool:

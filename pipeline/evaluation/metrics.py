@@ -260,7 +260,7 @@ METRICS = {
     ),
     "rmse": Metric(
         "RMSE", "error", _NUMBERS, rmse,
-        meaning="the root of the mean squared error, in the units of the labels, so lower is better",
+        meaning="the root of the mean squared error, in the units of the labels (lower is better)",
     ),
     "roc_auc": Metric(
         "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc,

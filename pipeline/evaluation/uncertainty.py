@@ -160,9 +160,9 @@ def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Differenc
     The models of the folds share most of their training examples, so the variance of the mean over k folds is larger
     than 1/k times the variance between the folds: it is 1/k + 1/(k - 1) times as large, because a fold has 1/(k - 1)
     times as many examples as the other folds ("corrected resampled t-test", Nadeau and Bengio 2003,
-    https://doi.org/10.1023/A:1024068626366). That a part of the other folds only chooses the epoch is ignored. The
-    score of all folds together would not do: for ROC AUC and other metrics of a ranking, it also compares the
-    probabilities of different models.
+    https://doi.org/10.1023/A:1024068626366). This ignores the fact that part of the other folds only chooses
+    the epoch. The score of all folds together would not do: for ROC AUC and other metrics of a ranking, it also
+    compares the probabilities of different models.
 
     Args:
         a: The jackknife of the predictions of all folds together, shape (1 + groups,).

@@ -41,7 +41,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     """Run the seeds of all sizes that are not finished, `jobs` at a time, and return the content of curve.json.
 
     Each size is a seed group. The largest one has all rows, so it is the group of `python -m pipeline.seeds`. Its first
-    run comes first, because the data card in its version of the data says how many rows there are.
+    run runs before all others, because its data card says how many rows train has.
 
     Raises:
         UserError: The size is already set, train has too few rows, or a run failed.
@@ -79,7 +79,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
 
     sides = [read_side(group, params, seeds) for group in reversed(groups)]
     if len(sides[0].runs[0].predictions[_SPLIT].idx) < 2:
-        raise UserError(f"a learning curve needs at least 2 examples in {_SPLIT}, see predict.max_samples.")
+        raise UserError(f"A learning curve needs at least 2 {_SPLIT} examples. Raise predict.max_samples, or add rows.")
     content = _content(sides, rows[::-1])
     return {"name": name, "caveats": _CAVEATS, "warnings": _warnings(content), **content}
 

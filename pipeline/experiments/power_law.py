@@ -2,7 +2,8 @@
 
 The form is error(n) = asymptote + factor * n ** -exponent. It fits the learning curves of text classifiers (Figueroa et
 al. 2012, https://doi.org/10.1186/1472-6947-12-8) and of many other models, but not of all (Viering and Loog 2023,
-https://doi.org/10.1109/TPAMI.2022.3220744). Here, n is a multiple of the largest number.
+https://doi.org/10.1109/TPAMI.2022.3220744). Here, n is a proportion of the largest number of
+training examples (1 means all of them).
 """
 
 import numpy as np

@@ -254,7 +254,7 @@ class _Revision(NamedTuple):
             with closing(Repo()) as workspace:
                 changes = workspace.data_status(with_renames=False)["uncommitted"]
         except DvcException as error:  # For example, dvc.yaml has a merge conflict.
-            raise UserError(f'{WORKSPACE}: {error}; see "dvc data status"') from None
+            raise UserError(f'{WORKSPACE}: {error}. Run "dvc data status" to see why.') from None
         for state, paths in changes.items():
             for path in paths:
                 if Path(path).as_posix() in hashes:

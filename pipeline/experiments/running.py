@@ -74,8 +74,8 @@ def describe_cost(fractions: Sequence[float]) -> str:
     except (OSError, ValueError, TypeError, KeyError, UserError):
         return f"runs to go: {runs}. This directory has no result yet, so the time is not known."
     return (
-        f"runs to go: {runs}. One after the other, they take about {timedelta(seconds=round(seconds))}, and "
-        f"{runs * size / 1e9:.1f} GB of DVC's cache, judging by the last recorded run (metrics/timing.json), which may "
+        f"runs to go: {runs}. One after the other, they take about {timedelta(seconds=round(seconds))} and add "
+        f"{runs * size / 1e9:.1f} GB to DVC's cache, judging by the last recorded run (metrics/timing.json), which may "
         "have used another model or another machine."
     )
 

@@ -70,7 +70,7 @@ def process_group(timeout: int = 600) -> Iterator[None]:
         local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         if local_rank >= gpus:
             raise UserError(
-                f"rank {rank()} has no GPU, because this machine has {gpus}. Start as many processes as there are GPUs."
+                f"rank {rank()} has no GPU, because this machine has only {gpus}. Start at most one process per GPU."
             )
         torch.cuda.set_device(local_rank)
     try:

@@ -1,4 +1,4 @@
-"""Skip computations in the last layer of an encoder whose results its classification head never reads.
+"""Skip the computations in an encoder's last layer whose results the classification head never reads.
 
 The heads of the models below only read the last hidden state of the first token. After the last attention, tokens do
 not affect each other anymore. So the last feed-forward network, which has two thirds of a layer's matrix products, only

@@ -128,8 +128,8 @@ def _load(directory: Path, **config: Any) -> tuple[PreTrainedModel, set[str], se
     """Load a sequence classifier.
 
     Returns:
-        The model, and the names of weights that are missing from the directory, that the model does not have, and that
-        have another shape in the directory than in the model. The first and the last ones are newly initialized.
+        The model, and three sets of names of weights: those that the directory does not have, those that the model does
+        not have, and those whose shapes differ. The first and the third set are newly initialized.
     """
     model, loading = AutoModelForSequenceClassification.from_pretrained(
         directory,

@@ -1,4 +1,4 @@
-"""Score examples with a fine-tuned model, and pad batches and order examples in the same way for training."""
+"""Score examples with a fine-tuned model. Training pads batches and orders validation examples in the same way."""
 
 import sys
 import tempfile

@@ -150,7 +150,10 @@ def require_room(files: dict[Path, Path], force: bool) -> None:
         return
     candidates = [path for path in sorted(CUSTOM.glob("*")) if path.suffix != ".dvc" and split_from_name(path)]
     if unreadable := [path.name for path in candidates if not _belongs_to_split(path)]:
-        raise UserError(f"{CUSTOM} has {listing(unreadable)}, with the name of a split. Move it to another directory.")
+        raise UserError(
+            f"{CUSTOM} has files that are named like splits but cannot be read: {listing(unreadable)}. Move them to "
+            "another directory."
+        )
     if any(CUSTOM.resolve() in source.resolve().parents for source in files.values()):
         raise UserError(f"The files are already in {CUSTOM}. Move them to another directory first.")
     if (earlier := earlier_files()) and not force:

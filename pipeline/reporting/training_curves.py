@@ -96,7 +96,7 @@ def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) ->
         text = (
             f"Early stopping ended the training after epoch {len(epochs)} of {planned}, because the validation "
             f"{SCORES[name].title} had not improved since epoch {_best(epochs, name).number}. To train longer, raise "
-            "early_stopping_patience."
+            "train.early_stopping_patience."
         )
         findings.append(Finding("Stopped early", text))
     return findings

@@ -251,9 +251,9 @@ def files_to_copy(present: Collection[str], where: str) -> list[str]:
     tokenizer = [_TOKENIZER] if _TOKENIZER in present else vocabulary_files(present)
     if not tokenizer:
         raise UserError(
-            f"{where} has no {_TOKENIZER}. Only fast tokenizers are accepted, and vocabularies to make one from: "
-            f"{', '.join(map(' with '.join, VOCABULARIES))}. Save the model again with save_pretrained, or use another "
-            "model."
+            f"{where} has no {_TOKENIZER}, and no vocabulary from which one can be built "
+            f"({', '.join(map(' with '.join, VOCABULARIES))}). Save the model again with a fast tokenizer "
+            "(save_pretrained), or use another model."
         )
     optional = [name for name in _OPTIONAL if name in present and name not in tokenizer]
     return ["config.json", *tokenizer, *weights, *optional]

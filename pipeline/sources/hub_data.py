@@ -70,8 +70,8 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
     # If the Hub does not answer, `datasets` uses any commit in its cache. It also prefers a local directory.
     if builder.hash != revision:
         raise UserError(
-            f"{dataset}: the Hub did not send the files of this commit, and other files are never used instead. "
-            f"Check that the commit has data files. If {name} is also a directory here, rename it."
+            f"{dataset}: the Hub did not send the files of this commit, and the pipeline never uses other files "
+            f"instead. Check that the commit has data files. If {name} is also a directory here, rename it."
         )
     if builder.name not in _FORMATS:
         raise UserError(f"{dataset} is read as {builder.name}. Only {', '.join(_FORMATS)} files are supported.")
@@ -102,7 +102,7 @@ def _fetch_data_files(builder: DatasetBuilder, dataset: str) -> dict[str, list[P
         for address in addresses:
             if not address.startswith(root) or ".." in address.split("/"):
                 raise UserError(
-                    f"{dataset} refers to {address}, which is not part of the dataset, so that it is not pinned to a "
+                    f"{dataset} refers to {address}, which is not part of the dataset, so it is not pinned to a "
                     "commit. Use another dataset."
                 )
             paths.append(download_file(name, address.removeprefix(root), revision, "dataset"))

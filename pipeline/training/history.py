@@ -74,7 +74,7 @@ def is_stopped_early(history: History, patience: int | None, task: Task) -> bool
 
 
 class LiveCurves:
-    """A CSV file of the learning curves, which grows by whole lines during training.
+    """A CSV file of the training curves, which grows by whole lines during training.
 
     Use it in a `with` block, and call it with the history so far. If the block fails, the file is removed.
 

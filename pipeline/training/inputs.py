@@ -111,7 +111,8 @@ def nested_sample(labels: NDArray[np.generic], groups: NDArray[np.integer], size
     examples = pd.DataFrame({"class": labels if are_classes else 0, "rank": random_rank})
     examples["class"] = examples.groupby("rank")["class"].transform("first")  # A group counts for a single class.
     shuffled = examples.sort_values("rank", kind="stable")
-    # The position within its class, from 0 to 1. Sorted by it, every beginning has the same mixture of classes.
+    # Each example's position within its class, from 0 to 1. Sorted by it, the first n examples have nearly the same mix
+    # of classes for any n.
     by_class = shuffled.groupby("class")["rank"]
     position = (by_class.cumcount() + 0.5) / by_class.transform("size")
     chosen: NDArray[np.intp] = position.sort_values(kind="stable").index[:size].to_numpy()

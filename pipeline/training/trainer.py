@@ -214,7 +214,7 @@ class _Checkpointing(TrainerCallback):
 
 
 class _Progress(TrainerCallback):
-    """Write the progress of the run to the log and to the learning curves."""
+    """Write the progress of the run to the log and to the training curves."""
 
     def __init__(self, task: Task, curves: Curves) -> None:
         self._task = task
