@@ -386,7 +386,7 @@ def test_a_file_that_a_run_would_reject_must_be_moved(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     CUSTOM.mkdir(parents=True)
     (CUSTOM / "test.md").touch()
-    with pytest.raises(UserError, match=r"data/custom has test\.md, .* Move it"):
+    with pytest.raises(UserError, match=r"cannot be read: test\.md\. Move them"):
         require_room({CUSTOM / "train.csv": tmp_path / "mine.csv"}, force=True)
     assert (CUSTOM / "test.md").exists()
 

@@ -301,7 +301,7 @@ def test_smaller_samples_take_less_time_in_the_estimate(
     with pytest.raises(UserError, match=r"^run 2 of 6, 512 rows failed$"):
         run_learning_curve(3, 2, [*OVERRIDES, "train.epochs=6"], 1)
     restore(toy)
-    estimates = re.findall(r"runs to go: (\d)\. .* about ([\d:]+), and (\S+) GB", "\n".join(caplog.messages))
+    estimates = re.findall(r"runs to go: (\d)\. .* about ([\d:]+) and add (\S+) GB", "\n".join(caplog.messages))
     # Twice 100, 50 and 25 seconds of training, and six predictions of 20 seconds. Then one run is finished.
     assert estimates == [("6", "0:07:50", "1.8"), ("5", "0:05:50", "1.5")]
 

@@ -303,7 +303,7 @@ def test_the_estimate_uses_the_recorded_run_and_without_a_git_user_nothing_runs(
     finally:
         toy.git("config", "user.email", "a@example.org")
         restore(toy)
-    assert any("about 0:10:00, and 1.5 GB" in message for message in caplog.messages)
+    assert any("about 0:10:00 and add 1.5 GB" in message for message in caplog.messages)
     assert not [message for message in caplog.messages if message.startswith("seed 1")]
 
 
