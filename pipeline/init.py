@@ -287,7 +287,7 @@ def _print_next_steps(before: Params, has_files: bool, fresh: bool) -> None:
     _print("", f"This fine-tunes {checkpoint} with a learning rate of {before.train.lr:g}, as params.yaml says.")
     if checkpoint != _SMALL_MODEL:
         _print(
-            "For a first look, a small model is about five times faster:",
+            "For a first look, a small model is three to seven times faster:",
             f"  dvc exp run -S model.checkpoint={_SMALL_MODEL} -S train.lr=1e-4",
         )  # fmt: skip
 
