@@ -237,12 +237,13 @@ def test_a_field_has_at_most_ten_million_characters(length: int) -> None:
             read(Path("a.csv"))
 
 
-def test_rows_of_a_tsv_that_quotes_join_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("name", "delimiter"), [("a.tsv", "\t"), ("a.csv", "|")])
+def test_rows_that_quotes_join_are_reported_once(name: str, delimiter: str, caplog: pytest.LogCaptureFixture) -> None:
     joined = '"Great movie, I said\tpos\nsecond\tneg\nlast word was bad"\tpos\n'
-    Path("a.tsv").write_text(f"text\tlabel\nfirst\tpos\n{joined}{joined}")
-    assert len(read(Path("a.tsv"))) == 3
+    Path(name).write_text(f"text\tlabel\nfirst\tpos\n{joined}{joined}".replace("\t", delimiter))
+    assert len(read(Path(name))) == 3
     [message] = caplog.messages
-    assert message.startswith("a.tsv lines 3 to 5 are read as one row")
+    assert message.startswith(f"{name} lines 3 to 5 are read as one row")
 
 
 def test_an_unnamed_column_can_be_selected() -> None:

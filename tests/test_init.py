@@ -23,6 +23,7 @@ from pipeline.core.paths import RAW
 from pipeline.core.yaml12 import load_yaml
 from pipeline.init import init, options_parser
 from pipeline.onboarding.estimate import describe_costs
+from pipeline.onboarding.header import guess_header
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.user_data import CUSTOM, earlier_files, read_files, require_room
@@ -455,6 +456,12 @@ def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Pa
     assert "--header" in out
     assert re.search(r"^\+  header: false$", out, re.M)
     assert re.search(r"^\+  text_column_names: \[column_2\]$", out, re.M)
+
+
+def test_a_common_name_that_is_also_a_value_is_not_a_header() -> None:
+    rows = [["question", "Are you there?"], ["statement", "I am."], ["question", "Who?"]]
+    assert not guess_header(rows)
+    assert guess_header([["text", "act"], *rows])
 
 
 @pytest.mark.parametrize(

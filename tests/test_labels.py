@@ -484,3 +484,61 @@ def test_spellings_are_compared_across_splits_and_different_labels_get_no_warnin
     for labels in (["a", "b"], ["spam", " spam\u00a0", "ham"], [1, 10, 1.0], ["01", "02"], ["0.5", "0.50"]):
         corpus = load_files({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
         assert not any("almost the same" in warning for warning in corpus.warnings)
+
+
+def test_numbers_that_are_written_differently_are_different_classes_unless_they_are_whole() -> None:
+    """1.1 and 1.10 may be versions or sections."""
+    settings = {"problem_type": "single_label_classification"}
+    corpus = load_files({"train.csv": csv(rows(60, ["1.10", "1.1", "1.2"]))}, **settings)
+    assert corpus.task.labels == ["1.1", "1.10", "1.2"]
+    assert labels_by_row(corpus)[:3] == [1, 0, 2]
+    assert any("different labels that are almost the same: '1.1' and '1.10'" in text for text in corpus.warnings)
+    corpus = load_files({"train.csv": csv(rows(60, ["1", "1.0", "2"]))}, **settings)
+    assert corpus.task.labels == ["1", "2"]
+
+
+def test_a_label_that_is_not_in_id2label_is_rejected_even_if_its_value_is() -> None:
+    message = load_error({"train.csv": csv(rows(60, ["1.10", "1.1", "1.2"]))}, id2label={"1.1": "a", "1.2": "b"})
+    assert "1.10" in message and "data.id2label only has the labels" in message
+
+
+@pytest.mark.parametrize("combination", ["Sport, Politics", "Politics#Sport"])
+def test_a_class_that_consists_of_other_classes_is_a_warning(combination: str) -> None:
+    labels = ["Sport", "Politics", f'"{combination}"']
+    [warning] = load_files({"train.csv": csv(rows(60, labels))}).warnings
+    assert combination in warning and "consists of other labels" in warning
+    assert not load_files({"train.csv": csv(rows(60, [*labels[1:], '"Sport, News"']))}).warnings
+
+
+@pytest.mark.parametrize("problem_type", [None, SEVERAL])
+def test_an_object_that_was_saved_as_text_is_not_a_label(problem_type: str | None) -> None:
+    """Label Studio writes several choices in this way, and a single choice as plain text."""
+    choices = '"{""choices"": [""Sport"", ""Politics""]}"'
+    message = load_error({"train.csv": csv(rows(60, ["Sport", "Politics", choices]))}, problem_type=problem_type)
+    assert "not an object that was saved as text" in message
+
+
+def test_a_label_in_quotes_is_rejected() -> None:
+    """A CSV reader only removes quotes at the start of a field, and here the field starts with a space."""
+    message = load_error({"train.csv": csv(rows(60, [' "good"', ' "bad"']))})
+    assert "remove the space before the first quote" in message
+
+
+def test_points_that_may_separate_thousands_are_a_warning() -> None:
+    numbers = [950, "1.250", "12.400", 310]
+    [warning] = load_files({"train.csv": csv(rows(60, numbers))}).warnings
+    assert "'1.250', which is read as 1.25." in warning and "write 1250" in warning
+    for plain in (["1.250", "3.800"], [950, "1.25"], [950, "0.125"]):
+        assert not load_files({"train.csv": csv(rows(60, plain))}).warnings
+
+
+def test_rows_with_an_empty_list_of_labels_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    corpus = load_files({"train.jsonl": jsonl(rows(60, [["a"], ["a", "b"], []]))})
+    assert labels_by_row(corpus)[2] == [0, 0]
+    assert any("is empty in 20 of 60 rows (33.3%)" in message for message in caplog.messages)
+
+
+def test_a_list_of_classes_that_are_not_known_is_a_missing_label() -> None:
+    """The package `datasets` writes -1 for a class that is not known."""
+    message = load_error({"train.jsonl": jsonl(rows(60, [["a"], ["a", "b"], [None]]))})
+    assert "rows without a label" in message and "20 of 60" in message

@@ -121,6 +121,16 @@ def test_the_rows_of_a_group_stay_together() -> None:
     assert (train.groupby("sample_group")["user"].nunique() == 1).all(), "a sample takes the rows of a user together"
 
 
+def test_spaces_around_the_name_of_a_group_do_not_matter() -> None:
+    table = [
+        (text, label, f"{number % 37}{' ' * (number % 3)}") for number, (text, label) in enumerate(rows(400, "ab"))
+    ]
+    corpus = load_files(
+        {"train.csv": csv(table, "text,label,user")}, split={"type": "group", "column": "user"}, slice_columns=["user"]
+    )
+    assert sum(corpus.splits[split]["user"].str.strip().nunique() for split in SPLITS) == 37
+
+
 def test_pairs_that_are_linked_by_shared_texts_stay_together() -> None:
     texts = [text for text, _ in rows(600, ["a"])]
     chains = [

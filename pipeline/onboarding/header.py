@@ -12,18 +12,20 @@ _TEXT_COLUMNS = {*chain.from_iterable(TEXT_NAMES), *chain.from_iterable(PAIR_NAM
 def guess_header(rows: list[list[str]]) -> bool:
     """Guess from the first rows of a file whether the first one contains the names of the columns.
 
-    A name that is common for text columns, such as "text", decides that it does. So do the numbers from 0, because
-    pandas writes them for columns without names. Otherwise, any of these decides that it does not: a name that is a
-    number, a name that is also a value of its column, or a name of more than 40 characters above values that are mostly
-    as long. Empty names say nothing.
+    A name that is common for text columns, such as "text", decides that it does, unless it is also a value of its
+    column. So do the numbers from 0, because pandas writes them for columns without names. Otherwise, any of these
+    decides that it does not: a name that is a number, a name that is also a value of its column, or a name of more than
+    40 characters above values that are mostly as long. Empty names say nothing.
     """
     names = [name.strip() for name in rows[0]] if rows else []
     if not any(names):
         return False
-    if names == [str(number) for number in range(len(names))] or _TEXT_COLUMNS & {name.lower() for name in names}:
+    columns = [[row[column].strip() for row in rows[1:] if len(row) == len(names)] for column in range(len(names))]
+    if names == [str(number) for number in range(len(names))] or any(
+        name.lower() in _TEXT_COLUMNS and name not in values for name, values in zip(names, columns, strict=True)
+    ):
         return True
-    for column, name in enumerate(names):
-        values = [row[column].strip() for row in rows[1:] if len(row) == len(names)]
+    for name, values in zip(names, columns, strict=True):
         long = len(name) > _LONG_NAME and len(values) > 0 and median(map(len, values)) > _LONG_NAME
         if name and (_is_number(name) or name in values or long):
             return False

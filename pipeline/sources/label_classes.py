@@ -38,6 +38,8 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
         names, numbers = _sort_labels(column)
         warnings += _check_minus_one(column, numbers)
         _check_class_count(column, names)
+    if not column.is_multi_label:
+        warnings += _combination_warnings(column)
     return names, numbers, [*warnings, *_look_alike_warnings(column, numbers)]
 
 
@@ -46,22 +48,23 @@ def _number_labels(labels: Iterable[str]) -> dict[str, int]:
 
 
 def _equal_numbers(labels: Iterable[str], numbers: Mapping[str, int]) -> dict[str, int]:
-    """Return the class of each label that is the same number as a listed label, such as 1.0 and 1.
+    """Return the class of each label that is the same whole number as a listed label, such as 1.0 and 1.
 
     pandas writes 1.0 instead of 1 as soon as a label is missing.
     """
-    by_value = {Decimal(label): number for label, number in numbers.items() if has_value(label) and not is_code(label)}
+    by_value = {Decimal(label): number for label, number in numbers.items() if is_integer(label) and not is_code(label)}
     return {
         label: by_value[Decimal(label)]
         for label in labels
-        if label not in numbers and has_value(label) and not is_code(label) and Decimal(label) in by_value
+        if label not in numbers and is_integer(label) and not is_code(label) and Decimal(label) in by_value
     }
 
 
 def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
     """Return the sorted names of the classes, and the class of each label.
 
-    Numbers are sorted by their values, and equal numbers such as 1 and 1.0 are the same class.
+    Numbers are sorted by their values. Equal whole numbers, such as 1 and 1.0, are the same class. Others, such as 1.1
+    and 1.10, may be names of versions or sections, so they are different classes.
     """
     labels = list(column.first_places)
     numbers = list(filter(has_value, labels))
@@ -76,12 +79,17 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
     if not numbers:
         names = sorted(labels)
         return names, _number_labels(names)
-    by_value: dict[Decimal, str] = {}  # As floats, some long numbers would be equal.
+    name_by_class: dict[Decimal | str, str] = {}
     for label in labels:
-        by_value.setdefault(Decimal(label), label)
-    values = sorted(by_value)
-    ranks = {value: rank for rank, value in enumerate(values)}
-    return [by_value[value] for value in values], {label: ranks[Decimal(label)] for label in labels}
+        name_by_class.setdefault(_class_of_number(label), label)
+    names = sorted(name_by_class.values(), key=lambda name: (Decimal(name), name))  # Some long numbers equal as floats.
+    numbers_by_class = {_class_of_number(name): number for number, name in enumerate(names)}
+    return names, {label: numbers_by_class[_class_of_number(label)] for label in labels}
+
+
+def _class_of_number(label: str) -> Decimal | str:
+    """Return a value that is equal for labels of the same class, for labels that are numbers."""
+    return Decimal(label) if is_integer(label) else label
 
 
 def _check_minus_one(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:
@@ -120,6 +128,20 @@ def _too_many(column: LabelColumn, content: str) -> UserError:
         f"data.label_column_name: {column.name} has {content}, which is too many for classes. Name the column that has "
         "the labels. If the labels are numbers, set data.problem_type=regression."
     )
+
+
+def _combination_warnings(column: LabelColumn) -> list[str]:
+    """Return a warning if labels are several other labels, separated in a way that does not separate labels."""
+    labels = column.first_places.keys()
+    for label in labels:
+        for separator in ",#":
+            parts = [part.strip() for part in label.split(separator)]
+            if len(parts) > 1 and labels >= set(parts):
+                return [
+                    f"{column.describe(label)}, which consists of other labels. It is read as a class of its own. If a "
+                    'row may have several labels, separate them with ";".'
+                ]
+    return []
 
 
 def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:

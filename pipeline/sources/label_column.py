@@ -25,6 +25,7 @@ from pipeline.sources.label_values import (
 from pipeline.sources.raw_rows import RawRows
 from pipeline.tabular.opening import LONE_SURROGATE
 
+_OBJECT = re.compile(r"""\s*\{\s*("[^"]*"|'[^']*')\s*:""")
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
 
 
@@ -143,6 +144,8 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     separator = "[|;,]" if problem_type == "multi_label_classification" else "[|;]"
     values = []
     for where, value in first_occurrences.items():
+        if isinstance(value, list) and value and all(item is None for item in value):
+            value = None  # In a list of classes, `datasets` writes -1 for a label that is not known.
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
             items = _split_text(value, separator, has_text_lists)
@@ -215,6 +218,8 @@ def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
     """Raise UserError if a value cannot be a label or a list of labels."""
     for value in column.values:
         message = f"{value.where}: {column.name} is {literal(value.raw)}"
+        if isinstance(value.raw, str) and _OBJECT.match(value.raw):
+            raise UserError(f"{message}. A label must be a string or a number, not an object that was saved as text.")
         is_allowed_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_allowed_list else [value.raw])):
             raise UserError(
@@ -234,3 +239,7 @@ def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
     for label in column.first_places:
         if LONE_SURROGATE.search(label):
             raise UserError(f"{column.describe(label)}, which is not valid Unicode. Correct it.")
+        if len(label) > 1 and label[0] == label[-1] == '"':
+            raise UserError(
+                f"{column.describe(label)}, in quotes. If the file is a CSV, remove the space before the first quote."
+            )

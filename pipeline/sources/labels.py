@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pipeline.core.messages import UserError, log
@@ -31,6 +32,7 @@ DEFAULT_METRICS = {
 }
 _FEWEST_LISTS = 0.05  # the proportion of the rows below which lists of labels may be a mistake
 _LARGEST_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 # Numbers as people write them, such as 0,5 or 1.234,5 or 1,234 or 85%, and plain numbers.
 _WRITTEN_NUMBER = re.compile(r"[+\-\u2212]?\d+(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)?(?:e[+-]?\d+)?\s*%?", re.IGNORECASE)
 
@@ -73,6 +75,7 @@ def read_labels(rows: Mapping[str, RawRows], params: DataParams) -> Labels:
     encoded: list[Any]  # the class, the list of 0 and 1, or the target of each value
     if problem_type == "regression":
         encoded = _read_targets(column)
+        warnings = _thousands_warnings(column)
     elif problem_type == "multi_label_classification" and (length := vector_length(column)):
         names, encoded = encode_vectors(column, length)
     else:
@@ -81,6 +84,7 @@ def read_labels(rows: Mapping[str, RawRows], params: DataParams) -> Labels:
             encoded = [numbers.get(value.labels[0]) if value.labels else None for value in column.values]
         else:
             encoded = [_multi_hot(value, numbers, len(names)) for value in column.values]
+            _log_rows_without_labels(column, encoded)
     by_value = pd.Series(encoded, dtype=object)
     splits = {
         split: by_value.iloc[positions.to_numpy()]
@@ -164,6 +168,31 @@ def _read_targets(column: LabelColumn) -> list[float | None]:
                 "If the labels are classes, set data.problem_type=single_label_classification."
             )
     return [float(value.labels[0]) if value.labels else None for value in column.values]
+
+
+def _thousands_warnings(column: LabelColumn) -> list[str]:
+    """Return a warning if the points in the numbers may separate thousands, as in 950, 1.250 and 12.400."""
+    with_point = [label for label in column.first_places if "." in label]
+    if not with_point or len(with_point) == len(column.first_places) or not all(map(_THOUSANDS.fullmatch, with_point)):
+        return []
+    label = with_point[0]
+    return [
+        f"{column.describe(label)}, which is read as {float(label):g}. If the point separates thousands, write "
+        f"{label.replace('.', '')}."
+    ]
+
+
+def _log_rows_without_labels(column: LabelColumn, encoded: list[list[int] | None]) -> None:
+    """Log how many rows have an empty list or field, because the labels of these rows may also be unknown."""
+    is_empty = np.array([vector is not None and not any(vector) for vector in encoded])
+    rows = sum(int(np.count_nonzero(is_empty[positions])) for positions in column.positions.values())
+    if rows:
+        log.info(
+            "Column %s is empty in %s of %s rows (%.1f%%), which means that they have none of the labels. If their "
+            "labels are unknown, remove these rows.",
+            column.name, f"{rows:,}", f"{sum(map(len, column.positions.values())):,}",
+            100 * rows / sum(map(len, column.positions.values())),
+        )  # fmt: skip
 
 
 def _multi_hot(value: LabelValue, numbers: dict[str, int], size: int) -> list[int] | None:

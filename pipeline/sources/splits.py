@@ -71,7 +71,7 @@ def read_split_values(split: SplitParams, column: pd.Series) -> NDArray[Any]:
         _require_all(names.notna(), column, f"Write the split of the row, one of {', '.join(SPLITS)}.")
         return np.asarray(names, dtype=object)
     _require_all(texts != "", column, "Fill it in, because data.split.column needs a value for each row.")
-    return hash_column(column.tolist())
+    return hash_column(texts.tolist())
 
 
 def _require_all(valid: pd.Series, column: pd.Series, remedy: str) -> None:

@@ -57,16 +57,16 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
 def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each row, and the line on which the row starts.
 
-    Many programs do not quote the fields of a TSV file. A text that starts with a double quote then takes all rows up
-    to a text that ends with one. So this logs a warning about the first row that may be such a case.
+    Many programs do not quote fields, unless commas separate them. A text that starts with a double quote then takes
+    all rows up to a text that ends with one. So this logs a warning about the first row that may be such a case.
     """
     reader = csv.reader(chain(head.lines, lines), delimiter=head.delimiter, strict=True)
     line = head.skipped + 1
-    may_warn = head.delimiter == "\t"
+    may_warn = head.delimiter != ","  # Texts with line breaks often have commas, too.
     try:
         for fields in reader:
             last_line = head.skipped + reader.line_num
-            if may_warn and last_line > line and any("\t" in field for field in fields):
+            if may_warn and last_line > line and any(head.delimiter in field for field in fields):
                 log.warning(
                     "%s lines %d to %d are read as one row, because double quotes enclose the line breaks. If they "
                     "should be several rows, find the field that contains double quotes, %s",
