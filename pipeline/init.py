@@ -104,6 +104,7 @@ from pipeline.sources.corpus import DROPPED
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB = "hf://"
+_PRODIGY_ANSWERS = {"accept", "reject", "ignore"}
 # What a user can do if an error of the trial run suggests a key that init sets itself.
 _REMEDIES = {
     "data.problem_type": "To set data.problem_type, use --kind.",
@@ -197,6 +198,12 @@ def _column_values(
     """
     columns = [profile(str(name), data.train[name]) for name in data.train]
     _print("", *describe_columns(columns), "")
+    answers = set(map(str, data.train.get("answer", ())))
+    if answers <= _PRODIGY_ANSWERS and answers > {"accept"}:
+        _print(
+            'Warning: the column "answer" says that rows were rejected or ignored (Prodigy). Remove these rows first.',
+            "",
+        )
     try:
         text_choice, label_choice = choose_columns(columns, texts, labels)
     except UserError as error:

@@ -458,6 +458,14 @@ def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Pa
     assert re.search(r"^\+  text_column_names: \[column_2\]$", out, re.M)
 
 
+def test_rows_that_were_rejected_in_prodigy_are_a_warning(repository: Project, tmp_path: Path) -> None:
+    table = pd.DataFrame([{"text": text, "label": NAMES[label]} for text, _, label in demo.pairs(40)])
+    for answers, warns in ((["accept", "reject"], True), (["accept", "accept"], False), (["yes", "no"], False)):
+        table.assign(answer=20 * answers).to_json(tmp_path / "annotated.jsonl", orient="records", lines=True)
+        out = run_init(repository, tmp_path / "annotated.jsonl", "--dry-run", "--no-estimate")
+        assert ("rows were rejected or ignored in Prodigy" in out) == warns
+
+
 def test_a_common_name_that_is_also_a_value_is_not_a_header() -> None:
     rows = [["question", "Are you there?"], ["statement", "I am."], ["question", "Who?"]]
     assert not guess_header(rows)
