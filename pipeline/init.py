@@ -199,11 +199,8 @@ def _column_values(
     columns = [profile(str(name), data.train[name]) for name in data.train]
     _print("", *describe_columns(columns), "")
     answers = set(map(str, data.train.get("answer", ())))
-    if answers <= _PRODIGY_ANSWERS and answers > {"accept"}:
-        _print(
-            'Warning: the column "answer" says that rows were rejected or ignored (Prodigy). Remove these rows first.',
-            "",
-        )
+    if answers <= _PRODIGY_ANSWERS and answers - {"accept"}:
+        _print('Warning: rows were rejected or ignored in Prodigy (column "answer"). Remove them from the file.', "")
     try:
         text_choice, label_choice = choose_columns(columns, texts, labels)
     except UserError as error:
