@@ -37,7 +37,7 @@ def download(out: Path, params: DataParams) -> None:
     has no `label`. Train has the column `GROUP`, and the other splits have `LEAKAGE`.
 
     Raises:
-        UserError: The data cannot be fetched, or they do not match `params`.
+        UserError: The data cannot be fetched, or it does not match `params`.
     """
     with atomic_output(out) as draft:
         draft.mkdir()

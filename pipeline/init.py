@@ -167,7 +167,8 @@ def _require_matching_options(source: str, options: Namespace) -> None:
     for name in ("delimiter", "encoding", "header", "link") if is_hub else ("config", "splits"):
         if getattr(options, name) != parser.get_default(name):
             other_source = "files" if is_hub else "datasets of the Hub"
-            raise UserError(f"--{name} is only for {other_source}. Leave it out.")
+            option = "no-header" if name == "header" and not options.header else name
+            raise UserError(f"--{option} is only for {other_source}. Leave it out.")
 
 
 def _parse_splits(text: str | None) -> dict[str, str] | None:
@@ -291,7 +292,7 @@ def _print_next_steps(before: Params, has_files: bool, fresh: bool) -> None:
     _print("", f"This fine-tunes {checkpoint} with a learning rate of {before.train.lr:g}, as params.yaml says.")
     if checkpoint != _SMALL_MODEL:
         _print(
-            "For a first look, a small model is three to seven times faster:",
+            "For a first look, a small model is three to seven times as fast:",
             f"  dvc exp run -S model.checkpoint={_SMALL_MODEL} -S train.lr=1e-4",
         )  # fmt: skip
 

@@ -50,16 +50,17 @@ def read_result(checkout: Path) -> Result:
         stages = read_yaml(checkout / LOCK)["stages"]
         outputs = {(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock.get("outs", [])}
         environment = parse_details((checkout / _ENVIRONMENT).read_text(encoding="utf-8"))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        problem = f"{LOCK} or {_ENVIRONMENT} is incomplete"
-        raise UserError(f'{problem}. Run "dvc repro", and commit dvc.lock and metrics/.') from None
+    except ValueError as error:
+        raise UserError(f'{_ENVIRONMENT} cannot be read: {error}. Run "dvc repro", and commit metrics/.') from None
+    except (AttributeError, KeyError, TypeError):
+        raise UserError(f'{LOCK} is incomplete. Run "dvc repro", and commit dvc.lock and metrics/.') from None
     return Result(outputs, environment)
 
 
 def verify(repository: Path) -> None:
     """Run HEAD of `repository` in a temporary clone with an empty cache, and compare its result with the committed one.
 
-    Before anything runs, the code, parameters and data in HEAD must match its dvc.lock. Data that "dvc add" tracks are
+    Before anything runs, the code, parameters and data in HEAD must match its dvc.lock. Data that "dvc add" tracks is
     copied from the cache of the repository. At the end, DVC prints the scores that differ.
 
     Raises:
@@ -89,7 +90,7 @@ def verify(repository: Path) -> None:
 
 
 def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
-    """Copy the data that "dvc add" tracks from the user's cache into the clone, except for data that are not there."""
+    """Copy the data that "dvc add" tracks from the user's cache into the clone, except for data that is not there."""
     files = _output(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")[:-1]
     if files:
         # A cache and a remote have the same layout, so the user's cache can be a remote of the clone.

@@ -521,7 +521,7 @@ def test_an_object_that_was_saved_as_text_is_not_a_label(problem_type: str | Non
 def test_a_label_in_quotes_is_rejected() -> None:
     """A CSV reader only removes quotes at the start of a field, and here the field starts with a space."""
     message = load_error({"train.csv": csv(rows(60, [' "good"', ' "bad"']))})
-    assert "remove the space before the first quote" in message
+    assert "Remove the quotes. In a CSV, also remove the space" in message
 
 
 def test_points_that_may_separate_thousands_are_a_warning() -> None:
@@ -536,6 +536,12 @@ def test_rows_with_an_empty_list_of_labels_are_counted(caplog: pytest.LogCapture
     corpus = load_files({"train.jsonl": jsonl(rows(60, [["a"], ["a", "b"], []]))})
     assert labels_by_row(corpus)[2] == [0, 0]
     assert any("is empty in 20 of 60 rows (33.3%)" in message for message in caplog.messages)
+
+
+def test_a_test_file_without_labels_does_not_count_as_empty_lists(caplog: pytest.LogCaptureFixture) -> None:
+    files = {"train.csv": csv(rows(60, ["a", "a;b"])), "test.csv": csv(rows(9, [""], 1))}
+    assert load_files(files).task.unlabeled_splits == ["test"]
+    assert not any("is empty in" in message for message in caplog.messages)
 
 
 def test_a_list_of_classes_that_are_not_known_is_a_missing_label() -> None:

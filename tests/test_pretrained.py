@@ -104,13 +104,15 @@ def test_a_short_name_at_another_commit_is_fetched_by_its_full_name(tiny: TinyMa
     "path",
     ["./bert", "../bert", "~/bert", "~nobody-of-this-name/bert", "/none/bert", "models/my/bert", r"C:\models\bert"],
 )
-def test_a_path_that_does_not_exist_is_an_error(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit does not make it a name on the Hub."""
+@pytest.mark.parametrize("revision", ["", f"@{COMMIT}"])
+def test_a_path_that_does_not_exist_is_an_error(
+    path: str, revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with pytest.raises(UserError) as error:
-        fetch(tmp_path / "out", f"{path}@{COMMIT}")
-    message = f'model.checkpoint is "{path}@{COMMIT}", which is neither an existing directory nor a name on the Hub'
+        fetch(tmp_path / "out", path + revision)
+    message = f'model.checkpoint is "{path}{revision}", which is neither an existing directory nor a name on the Hub'
     assert message in str(error.value)
 
 

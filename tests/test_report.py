@@ -162,6 +162,7 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
     intervals = parse_details((inputs / METRICS_DIR / "intervals.json").read_text())
     diagnostics = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())
     results = {(result.dataset_split, result.metric_type): result for result in card.data.eval_results}
+    assert results.keys() == {(split, name) for split in TASK.scored_splits for name in applicable_metrics(TASK)}
     for (split, name), result in results.items():
         assert result.metric_value == diagnostics[split]["scores"][name]
         assert result.dataset_type == "demo"
@@ -490,6 +491,7 @@ def test_a_regression_shows_its_mean_error(files: dict[str, Path], tmp_path: Pat
             rewrite(table, prediction=predicted, logit_0=predicted)
         page = visible_text(evaluate_and_report(tmp_path))
         assert f"the mean of prediction minus label is {mean_error}." in page
+    assert "There are none, because every prediction equals its label." in page
     assert "(correlations in percent)" in page
 
 

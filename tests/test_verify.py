@@ -65,7 +65,7 @@ def reproduced(tmp_path: Path) -> Checkout:
 def test_an_incomplete_dvc_lock_is_reported_in_one_line(lock: str, committed: Checkout) -> None:
     committed.result()
     (committed.root / "dvc.lock").write_text(lock)
-    with pytest.raises(UserError, match=r'^dvc\.lock or metrics/environment\.json is incomplete\. Run "dvc repro"'):
+    with pytest.raises(UserError, match=r'^dvc\.lock is incomplete\. Run "dvc repro"'):
         read_result(committed.root)
 
 

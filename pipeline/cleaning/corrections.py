@@ -35,7 +35,7 @@ class Corrections(NamedTuple):
 
 
 def require_own_files(params: DataParams, directory: Path) -> None:
-    """Raise UserError if the data are not the user's own files, or if the directory for the copies exists."""
+    """Raise UserError if the data is not the user's own files, or if the directory for the copies exists."""
     if params.task != "custom":
         raise UserError(f"--apply needs your own files, but data.task is {params.task}.")
     if directory.exists():

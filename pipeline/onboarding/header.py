@@ -13,9 +13,9 @@ def guess_header(rows: list[list[str]]) -> bool:
     """Guess from the first rows of a file whether the first one contains the names of the columns.
 
     A name that is common for text columns, such as "text", decides that it does, unless it is also a value of its
-    column. So do the numbers from 0, because pandas writes them for columns without names. Otherwise, any of these
-    decides that it does not: a name that is a number, a name that is also a value of its column, or a name of more than
-    40 characters above values that are mostly as long. Empty names say nothing.
+    column. The numbers from 0 also decide that it does, because pandas writes them for columns without names.
+    Otherwise, any of these decides that it does not: a name that is a number, a name that is also a value of its
+    column, or a name of more than 40 characters above values that are mostly as long. Empty names say nothing.
     """
     names = [name.strip() for name in rows[0]] if rows else []
     if not any(names):

@@ -38,7 +38,7 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
         names, numbers = _sort_labels(column)
         warnings += _check_minus_one(column, numbers)
         _check_class_count(column, names)
-    if not column.is_multi_label:
+    if not (column.is_multi_label or column.id2label or column.schema_names):
         warnings += _combination_warnings(column)
     return names, numbers, [*warnings, *_look_alike_warnings(column, numbers)]
 
@@ -63,8 +63,8 @@ def _equal_numbers(labels: Iterable[str], numbers: Mapping[str, int]) -> dict[st
 def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
     """Return the sorted names of the classes, and the class of each label.
 
-    Numbers are sorted by their values. Equal whole numbers, such as 1 and 1.0, are the same class. Others, such as 1.1
-    and 1.10, may be names of versions or sections, so they are different classes.
+    Numbers are sorted by their values. Equal whole numbers, such as 1 and 1.0, are the same class. Other equal
+    numbers, such as 1.1 and 1.10, may be versions or sections, so they are different classes.
     """
     labels = list(column.first_places)
     numbers = list(filter(has_value, labels))
@@ -82,13 +82,14 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
     name_by_class: dict[Decimal | str, str] = {}
     for label in labels:
         name_by_class.setdefault(_class_of_number(label), label)
-    names = sorted(name_by_class.values(), key=lambda name: (Decimal(name), name))  # Some long numbers equal as floats.
+    # As floats, some long numbers would be equal.
+    names = sorted(name_by_class.values(), key=lambda name: (Decimal(name), name))
     numbers_by_class = {_class_of_number(name): number for number, name in enumerate(names)}
     return names, {label: numbers_by_class[_class_of_number(label)] for label in labels}
 
 
 def _class_of_number(label: str) -> Decimal | str:
-    """Return a value that is equal for labels of the same class, for labels that are numbers."""
+    """Return a key that is the same for all spellings of a class that is a number."""
     return Decimal(label) if is_integer(label) else label
 
 
@@ -131,7 +132,7 @@ def _too_many(column: LabelColumn, content: str) -> UserError:
 
 
 def _combination_warnings(column: LabelColumn) -> list[str]:
-    """Return a warning if labels are several other labels, separated in a way that does not separate labels."""
+    """Return a warning if a label consists of other labels joined by a comma or "#", which do not separate labels."""
     labels = column.first_places.keys()
     for label in labels:
         for separator in ",#":

@@ -219,7 +219,10 @@ def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
     for value in column.values:
         message = f"{value.where}: {column.name} is {literal(value.raw)}"
         if isinstance(value.raw, str) and _OBJECT.match(value.raw):
-            raise UserError(f"{message}. A label must be a string or a number, not an object that was saved as text.")
+            raise UserError(
+                f"{message}. A label must be a string or a number, not an object that was saved as text. Write only "
+                'the label. Separate several labels with ";".'
+            )
         is_allowed_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_allowed_list else [value.raw])):
             raise UserError(
@@ -241,5 +244,6 @@ def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
             raise UserError(f"{column.describe(label)}, which is not valid Unicode. Correct it.")
         if len(label) > 1 and label[0] == label[-1] == '"':
             raise UserError(
-                f"{column.describe(label)}, in quotes. If the file is a CSV, remove the space before the first quote."
+                f"{column.describe(label)}, which is in quotes. Remove the quotes. In a CSV, also remove the space "
+                "before the first quote."
             )

@@ -185,13 +185,13 @@ def _thousands_warnings(column: LabelColumn) -> list[str]:
 def _log_rows_without_labels(column: LabelColumn, encoded: list[list[int] | None]) -> None:
     """Log how many rows have an empty list or field, because the labels of these rows may also be unknown."""
     is_empty = np.array([vector is not None and not any(vector) for vector in encoded])
-    rows = sum(int(np.count_nonzero(is_empty[positions])) for positions in column.positions.values())
+    splits = [rows for split, rows in column.positions.items() if split != "test" or column.labeled_counts[split]]
+    rows, total = sum(int(np.count_nonzero(is_empty[part])) for part in splits), sum(map(len, splits))
     if rows:
         log.info(
             "Column %s is empty in %s of %s rows (%.1f%%), which means that they have none of the labels. If their "
             "labels are unknown, remove these rows.",
-            column.name, f"{rows:,}", f"{sum(map(len, column.positions.values())):,}",
-            100 * rows / sum(map(len, column.positions.values())),
+            column.name, f"{rows:,}", f"{total:,}", 100 * rows / total,
         )  # fmt: skip
 
 

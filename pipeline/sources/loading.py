@@ -12,7 +12,7 @@ def load_corpus(params: DataParams) -> Corpus:
     """Load the rows of all splits. Rows without a text or a label are dropped or an error, depending on `on_missing`.
 
     Raises:
-        UserError: The data cannot be read or fetched, or they do not match `params`.
+        UserError: The data cannot be read or fetched, or it does not match `params`.
     """
     if params.task == "custom":
         return load_custom(params)

@@ -57,8 +57,9 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
 def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each row, and the line on which the row starts.
 
-    Many programs do not quote fields, unless commas separate them. A text that starts with a double quote then takes
-    all rows up to a text that ends with one. So this logs a warning about the first row that may be such a case.
+    Some programs do not quote fields, especially if tabs, bars or semicolons separate them. A text that starts with a
+    double quote then takes all rows up to a text that ends with one. So this logs a warning about the first row that
+    may be such a case.
     """
     reader = csv.reader(chain(head.lines, lines), delimiter=head.delimiter, strict=True)
     line = head.skipped + 1
