@@ -23,6 +23,7 @@ from pipeline.reporting.training_curves import Epoch
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _MOST_WIDE_COLUMNS = 6  # of a confusion matrix. With more classes, percentages would not fit on the page.
 _CONFUSIONS = 5  # listed
+_MODEL_THRESHOLD = 0.5  # the probability above which the model predicts class 1 of two
 
 
 def page(results: Results) -> str:
@@ -35,12 +36,15 @@ def page(results: Results) -> str:
     epochs = training_curves.epochs(results.plots["history"], curve_names)
     slices = {split: score_slices(task, results.rows[split], predictions[split]) for split in splits}
     train_labels = results.card.splits[TRAIN].labels
+    proportion_right = float(np.mean(predictions[verdict_split].labels == predictions[verdict_split].predicted))
     narrow_intervals = reasons_for_narrow_intervals(
         task.metrics, task, verdict_split, predictions[verdict_split].labels, split_type=results.split_type
     )
     return TEMPLATES.get_template("page.html.jinja").render(
         **vars(results),
         baseline_names=BASELINES,
+        better_threshold=_better_threshold(results) if task.binary else None,
+        calibration_verdict=_calibration_verdict(results.diagnostics[verdict_split], proportion_right),
         charts=_charts(results, splits, epochs, curve_names, slices[verdict_split]),
         confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
         curve_names=curve_names,
@@ -58,7 +62,7 @@ def page(results: Results) -> str:
         ],
         most_classes=_MOST_CLASSES,
         never_predicted=never_predicted(results.diagnostics[verdict_split]),
-        proportion_right=float(np.mean(predictions[verdict_split].labels == predictions[verdict_split].predicted)),
+        proportion_right=proportion_right,
         sample_size=results.sample_size,
         scores_missing=any(len(part.scores) < len(slice_metrics(task)) for split in splits for part in slices[split]),
         script=charts.javascript(),
@@ -181,6 +185,28 @@ def _guessing(task: Task, predictions: Predictions) -> str:
     if task.problem_type == "regression":
         return f"always predicting {format_number(guesses[0])}, the mean of the labels,"
     return f"always predicting “{task.labels[guesses[0]]}”"
+
+
+def _better_threshold(results: Results) -> str | None:
+    """Return the threshold with the best F1 on validation, or None if the threshold of the model is as good."""
+    threshold = results.diagnostics["threshold"]
+    return None if threshold == _MODEL_THRESHOLD else f"{threshold:.6g}"
+
+
+def _calibration_verdict(diagnostics: Mapping[str, Any], proportion_right: float) -> str | None:
+    """Say how confidence and accuracy disagree, if they disagree more than chance explains.
+
+    Returns:
+        "overconfident", "underconfident", "uneven" if they only agree on average, or else None.
+    """
+    expected = diagnostics.get("if_calibrated")
+    if expected is None:  # a regression
+        return None
+    if proportion_right < expected["accuracy_low"]:
+        return "overconfident"
+    if proportion_right > expected["accuracy_high"]:
+        return "underconfident"
+    return "uneven" if diagnostics["calibration_error"] > expected["calibration_error_high"] else None
 
 
 def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:

@@ -172,10 +172,10 @@ def _read_targets(column: LabelColumn) -> list[float | None]:
 
 def _thousands_warnings(column: LabelColumn) -> list[str]:
     """Return a warning if the points in the numbers may separate thousands, as in 950, 1.250 and 12.400."""
-    with_point = [label for label in column.first_places if "." in label]
-    if not with_point or len(with_point) == len(column.first_places) or not all(map(_THOUSANDS.fullmatch, with_point)):
+    decimals = [label for label in column.first_places if "." in label]
+    if not decimals or len(decimals) == len(column.first_places) or not all(map(_THOUSANDS.fullmatch, decimals)):
         return []
-    label = with_point[0]
+    label = decimals[0]
     return [
         f"{column.describe(label)}, which is read as {float(label):g}. If the point separates thousands, write "
         f"{label.replace('.', '')}."
@@ -186,12 +186,13 @@ def _log_rows_without_labels(column: LabelColumn, encoded: list[list[int] | None
     """Log how many rows have an empty list or field, because the labels of these rows may also be unknown."""
     is_empty = np.array([vector is not None and not any(vector) for vector in encoded])
     splits = [rows for split, rows in column.positions.items() if split != "test" or column.labeled_counts[split]]
-    rows, total = sum(int(np.count_nonzero(is_empty[part])) for part in splits), sum(map(len, splits))
-    if rows:
+    empty = sum(int(np.count_nonzero(is_empty[part])) for part in splits)
+    total = sum(map(len, splits))
+    if empty:
         log.info(
             "Column %s is empty in %s of %s rows (%.1f%%), which means that they have none of the labels. If their "
             "labels are unknown, remove these rows.",
-            column.name, f"{rows:,}", f"{total:,}", 100 * rows / total,
+            column.name, f"{empty:,}", f"{total:,}", 100 * empty / total,
         )  # fmt: skip
 
 
