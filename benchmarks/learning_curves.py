@@ -18,7 +18,7 @@ from benchmarks.bench import MINILM, ROOT, commit_data
 from pipeline.cli import as_command
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.uncertainty import jackknife
-from pipeline.experiments.comparison import degenerate, read_side
+from pipeline.experiments.comparison import describe_degenerate_runs, read_side
 from pipeline.experiments.learning_curve import run_learning_curve
 from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
 from pipeline.params import load_params
@@ -90,7 +90,7 @@ def measure(task: str, threads: str) -> None:
     scores: dict[int, Floats] = {}
     for point in content["points"]:
         side = read_side(point["group"])
-        if not degenerate(side, "validation"):
+        if not describe_degenerate_runs(side, "validation"):
             runs = [run.predictions["validation"] for run in side.runs]
             scores[point["rows"]] = np.array(
                 [jackknife(metric, run.labels, run.predicted, run.probability) for run in runs]

@@ -97,10 +97,9 @@ def _score(
     task: Task, split: str, examples: Predictions, linear: Predictions
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Score a split, log the result, and return its entries for evaluation.json and intervals.json."""
-    answers = examples.predicted, examples.probability
     guesses = constant_predictions(task.problem_type, examples.labels, task.outputs)
-    values = scores(task.metrics, examples.labels, *answers)
-    limits = score_intervals(task.metrics, examples.labels, *answers)
+    values = scores(task.metrics, examples.labels, examples.predicted, examples.probability)
+    limits = score_intervals(task.metrics, examples.labels, examples.predicted, examples.probability)
     guessed = scores(task.metrics, examples.labels, *guesses)
     linear_scores = scores(task.metrics, examples.labels, linear.predicted, linear.probability)
     single = task.problem_type == "single_label_classification"
@@ -110,9 +109,9 @@ def _score(
         f"{len(examples.labels):,}",
         task.noun,
         ", ".join(f"{name} {values[name]:.4f} ({low:.4f} to {high:.4f})" for name, (low, high) in limits.items()),
-        _listing(linear_scores),
+        _format_scores(linear_scores),
         f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.constant_baseline}",
-        _listing(guessed),
+        _format_scores(guessed),
     )
     entries = {
         **values,
@@ -124,7 +123,7 @@ def _score(
     return entries, {name: interval._asdict() for name, interval in limits.items()}
 
 
-def _listing(values: dict[str, float]) -> str:
+def _format_scores(values: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
 
 

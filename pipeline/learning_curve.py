@@ -18,7 +18,7 @@ from pipeline.cli import add_group_options, as_command, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
-from pipeline.experiments.learning_curve import as_text, describe_gains, run_learning_curve
+from pipeline.experiments.learning_curve import describe_gains, run_learning_curve, summary_lines
 from pipeline.experiments.power_law import FEWEST_SIZES
 
 
@@ -34,7 +34,7 @@ def learning_curve(points: int, seeds: int, overrides: list[str], jobs: int) -> 
     directory = Path("learning_curves", content["name"])
     write_json(directory / "curve.json", content)
     write_text(directory / "curve.html", training_sizes_page(content, describe_gains(content)))
-    print("\n".join([*as_text(content), f"Chart: {directory / 'curve.html'}"]))
+    print("\n".join([*summary_lines(content), f"Chart: {directory / 'curve.html'}"]))
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ def data_title(params: DataParams) -> str:
         return params.name
     if params.task == "hub":
         return str(params.dataset).partition("@")[0]
-    return Path(params.directory).name if params.task == "custom" else params.task
+    return Path(params.directory).resolve().name if params.task == "custom" else params.task
 
 
 def main() -> None:

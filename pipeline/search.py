@@ -24,7 +24,7 @@ from pipeline.core.packages import require_locked
 from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.comparison import compare
 from pipeline.experiments.groups import run_seeds
-from pipeline.experiments.identity import overridden
+from pipeline.experiments.identity import load_overridden_params
 from pipeline.experiments.render import as_text
 from pipeline.experiments.search import Study, require_comparable
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
@@ -51,25 +51,27 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     require_comparable(space)
     for parameter in space:
         for text in parameter.values_to_check():
-            overridden([f"{parameter.key}={text}"])  # Raises UserError if params.yaml cannot have this value.
+            load_overridden_params(
+                [f"{parameter.key}={text}"]
+            )  # Raises UserError if params.yaml cannot have this value.
     study = Study(Sampler(space, sampler), jobs)
     trials = study.run(n)
     score_title = f"validation {SCORES[study.metric].title}"
     table = pd.DataFrame(
-        {"trial": trial.number, score_title: trial.score, "seeds": len(trial.scores), **trial.overrides}
+        {"trial": trial.number, score_title: trial.score, "seeds": len(trial.scores), **trial.values}
         for trial in trials
     )
     write_text(directory / _TRIALS, table.to_csv(index=False, lineterminator="\n"))
     write_text(directory / ".gitignore", "*\n")
     print(table.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
 
-    settings = trials[0].settings
-    comparison = compare(run_seeds(_SEEDS, [], jobs), run_seeds(_SEEDS, settings, jobs))
+    best = trials[0].overrides
+    comparison = compare(run_seeds(_SEEDS, [], jobs), run_seeds(_SEEDS, best, jobs))
     print(as_text(comparison))
-    if comparison.judged_split == "validation":
+    if comparison.verdict_split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")
-    advice = "To adopt B" if comparison.better == "B" else "Keep your current params.yaml. To adopt B anyway"
-    command = shlex.join(["dvc", "exp", "run", *(word for setting in settings for word in ("-S", setting))])
+    advice = "To adopt B" if comparison.better_side == "B" else "Keep your current params.yaml. To adopt B anyway"
+    command = shlex.join(["dvc", "exp", "run", *(word for override in best for word in ("-S", override))])
     print(f"\n{advice}: {command}")
 
 

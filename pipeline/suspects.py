@@ -39,15 +39,15 @@ import numpy as np
 import pandas as pd
 
 from pipeline.cleaning.corrections import correct, require_own_files
-from pipeline.cleaning.error_count import count_errors
+from pipeline.cleaning.error_count import estimate_label_errors
 from pipeline.cleaning.ranking import rank
-from pipeline.cleaning.report import page, read_verdicts, require_free_names, require_no_verdicts, write_suspects
+from pipeline.cleaning.report import page, read_verdicts, require_no_verdicts, require_unused_names, write_suspects
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.task import Task
 from pipeline.core.text import aligned
-from pipeline.experiments.comparison import degenerate, read_side
+from pipeline.experiments.comparison import describe_degenerate_runs, read_side
 from pipeline.experiments.cross_validation import FOLDS
 from pipeline.experiments.folds import OUT_OF_FOLD
 from pipeline.experiments.revisions import Run
@@ -66,7 +66,7 @@ def find_suspects(group: str) -> None:
         raise UserError(f"{group} is not a fold group. Run python -m pipeline.folds, which prints the name of one.")
     [run] = side.runs
     task, predictions, directory = run.task, run.predictions[OUT_OF_FOLD], FOLDS / group
-    require_free_names(task.text_columns)
+    require_unused_names(task.text_columns)
     require_no_verdicts(directory / "suspects.csv")
     remedy = f"If {group} ran with -S data.KEY=VALUE, set the key in params.yaml."
     try:
@@ -79,7 +79,7 @@ def find_suspects(group: str) -> None:
             f"the data or the section data of params.yaml have changed since {group} ran. {remedy} Otherwise, run "
             "python -m pipeline.folds again."
         )
-    suspects, errors = rank(task, rows, predictions), count_errors(task, predictions)
+    suspects, errors = rank(task, rows, predictions), estimate_label_errors(task, predictions)
     write_suspects(directory / "suspects.csv", suspects)
     write_text(directory / "suspects.html", page(group, task, suspects, errors))
     if errors:
@@ -90,7 +90,7 @@ def find_suspects(group: str) -> None:
         print("\n".join(aligned(table, "right")))
         print("Some of these errors are mistakes of the model, so usually fewer labels are wrong.")
         print("The interval does not cover these mistakes, so the true number is often below it.")
-    if warning := degenerate(side, OUT_OF_FOLD):
+    if warning := describe_degenerate_runs(side, OUT_OF_FOLD):
         print(f"Warning: {warning}. The estimate and the ranking say little.")
     print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")
     print(f"Read {directory / 'suspects.html'}, and write the right labels into the column verdict of suspects.csv.")

@@ -48,7 +48,7 @@ def read_result(checkout: Path) -> Result:
             raise UserError(f'HEAD has no {file} to compare with. Run "dvc repro", and commit dvc.lock and metrics/.')
     try:
         stages = read_yaml(checkout / LOCK)["stages"]
-        outputs = {(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock.get("outs", [])}
+        outputs = {(stage, out["path"]): out["md5"] for stage, entry in stages.items() for out in entry.get("outs", [])}
         environment = parse_details((checkout / _ENVIRONMENT).read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f'{_ENVIRONMENT} cannot be read: {error}. Run "dvc repro", and commit metrics/.') from None
@@ -91,12 +91,14 @@ def verify(repository: Path) -> None:
 
 def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
     """Copy the data that "dvc add" tracks from the user's cache into the clone, except for data that is not there."""
-    files = _output(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")[:-1]
+    files = _run_command(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")[:-1]
     if files:
         # A cache and a remote have the same layout, so the user's cache can be a remote of the clone.
-        cache = _output([*DVC, "cache", "dir"], repository, environ).strip()
-        _output([*DVC, "remote", "add", "--local", "cache-of-the-user", cache], clone, environ)
-        _output([*DVC, "pull", "--quiet", "--allow-missing", "--remote", "cache-of-the-user", *files], clone, environ)
+        cache = _run_command([*DVC, "cache", "dir"], repository, environ).strip()
+        _run_command([*DVC, "remote", "add", "--local", "cache-of-the-user", cache], clone, environ)
+        _run_command(
+            [*DVC, "pull", "--quiet", "--allow-missing", "--remote", "cache-of-the-user", *files], clone, environ
+        )
 
 
 def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
@@ -109,7 +111,7 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
     dependencies = [dependency for lock in stages for dependency in lock.get("deps", [])]
     # If only some stages were run, a later stage may have used an older version of an output.
     changes = {entry["path"] for entry in dependencies if outputs.get(entry["path"], entry["md5"]) != entry["md5"]}
-    status = json.loads(_output([*DVC, "status", "--no-updates", "--json"], clone, environ))
+    status = json.loads(_run_command([*DVC, "status", "--no-updates", "--json"], clone, environ))
     for stage, entries in status.items():
         for entry in entries:
             if isinstance(entry, str):
@@ -133,7 +135,7 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
         )
 
 
-def _output(command: Sequence[str], directory: Path, environ: dict[str, str]) -> str:
+def _run_command(command: Sequence[str], directory: Path, environ: dict[str, str]) -> str:
     """Return the output of a command. Raises UserError if the command fails."""
     done = subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True)
     if done.returncode:

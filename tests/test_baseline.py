@@ -72,7 +72,7 @@ def test_texts_without_words_are_accepted(tmp_path: Path) -> None:
         symbols = pa.array(["\N{SNOWMAN}\N{UMBRELLA}\N{BLACK SCISSORS}"[label] for label in rows["label"].to_pylist()])
         pq.write_table(rows.set_column(rows.schema.get_field_index("text"), "text", symbols), file)
     baseline(raw, tmp_path / "baseline")
-    assert load_predictions(tmp_path / "baseline", "validation", task).right.all()
+    assert load_predictions(tmp_path / "baseline", "validation", task).is_correct.all()
 
 
 def test_the_same_rows_give_the_same_bytes_and_evaluate_rejects_a_baseline_with_fewer_rows(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn
 
-from pipeline.evaluation.calibration import expected_calibration_error, if_calibrated, reliability
+from pipeline.evaluation.calibration import expected_calibration_error, reliability, simulate_calibrated_model
 from pipeline.evaluation.diagnostics import best_threshold, class_scores, precision_recall_curve, roc_curve
 from pipeline.evaluation.metrics import threshold_counts
 
@@ -81,8 +81,8 @@ def test_if_calibrated_describes_the_scores_of_a_calibrated_model() -> None:
     confidence = rng.uniform(0.6, 1, 1000)
     is_right = rng.random((5000, 1000)) < confidence
     bins = reliability(confidence, is_right[0])
-    expected = if_calibrated(bins)
-    assert if_calibrated(bins) == expected, "the same predictions give the same report"
+    expected = simulate_calibrated_model(bins)
+    assert simulate_calibrated_model(bins) == expected, "the same predictions give the same report"
     errors = np.array([expected_calibration_error(reliability(confidence, correct)) for correct in is_right])
     assert errors.mean() == pytest.approx(expected["calibration_error"], rel=0.05)
     assert np.mean(errors > expected["calibration_error_high"]) == pytest.approx(0.05, abs=0.005)

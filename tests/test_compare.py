@@ -109,7 +109,7 @@ def test_the_verdict_on_two_single_runs_only_says_whether_they_differ(sides: dic
     """With different seeds, the same two configurations may rank in the opposite order."""
     for a, b, direction in (("main", "worse", "-"), ("worse", "main", "+")):
         comparison = compare(sides[a], sides[b])
-        assert comparison.better is None
+        assert comparison.better_side is None
         accuracy = comparison.splits["test"].difference["accuracy"]
         value, low, high = (f"{100 * proportion:+.1f}" for proportion in (accuracy.value, accuracy.low, accuracy.high))
         assert value.startswith(direction)
@@ -234,7 +234,7 @@ def test_a_seed_group_cannot_be_compared_with_a_single_run(toy: Project) -> None
 
 def test_the_linear_model_is_compared_with_a_run(toy: Project) -> None:
     comparison = compare_revisions("baseline", "workspace")
-    assert comparison.judged.a["accuracy"] < comparison.judged.b["accuracy"]
+    assert comparison.verdict_comparison.a["accuracy"] < comparison.verdict_comparison.b["accuracy"]
     assert comparison.changes == {"parameters": {"model": ("linear@00000000", "a checkpoint@00000000")}}
     assert "linear@00000000" in as_text(comparison)
     assert not any("A and B differ in" in caveat for caveat in comparison.caveats)
@@ -301,7 +301,7 @@ def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Sid
     comparison = compare(low, high)
     assert comparison.seeds == "1, 2 in both A and B, paired by seed"
     assert comparison.changes["parameters"] == {"train.lr": (5e-4, 2e-3)}
-    assert comparison.better == "B"
+    assert comparison.better_side == "B"
     test = comparison.splits["test"]
     singles = [compare(Side("a", [a]), Side("b", [b])) for a, b in zip(low.runs, high.runs, strict=True)]
     values = [single.splits["test"].difference["accuracy"].value for single in singles]

@@ -102,7 +102,7 @@ def test_two_runs_can_be_compared_in_every_task_type(task_type: str, make_side: 
         ]
         assert gains == pytest.approx(sorted(gains, reverse=True), abs=1e-4), "the largest gain comes first"
     else:
-        fixed, broken = ~before.right & after.right, before.right & ~after.right
+        fixed, broken = ~before.is_correct & after.is_correct, before.is_correct & ~after.is_correct
         confidences = [example.b for example in split_comparison.fixed]
         assert confidences == sorted(confidences, reverse=True)
         assert all(0 <= example.a <= 1 for example in split_comparison.fixed)
@@ -110,7 +110,7 @@ def test_two_runs_can_be_compared_in_every_task_type(task_type: str, make_side: 
     assert {example.idx for example in split_comparison.broken} == set(np.flatnonzero(broken))
 
     text, markdown = as_text(comparison), as_markdown(comparison)
-    assert comparison.better is None and comparison.verdict.startswith("these two models differ: ")
+    assert comparison.better_side is None and comparison.verdict.startswith("these two models differ: ")
     on_validation = "test" not in task.scored_splits
     assert f" {task.verdict_split} " in comparison.verdict
     for output in (text, markdown):
@@ -130,9 +130,9 @@ def test_seed_groups_can_be_compared_in_every_task_type(task_type: str, make_sid
     task = TASKS[task_type]
     a, b = make_side(task, "a", 1.4, (1, 2, 3)), make_side(task, "b", 0.5, (1, 2, 3))
     comparison = compare(a, b)
-    assert comparison.better == "B" and comparison.verdict.startswith("B is better: "), "a lower error is better"
+    assert comparison.better_side == "B" and comparison.verdict.startswith("B is better: "), "a lower error is better"
     swapped = compare(b, a)
-    assert swapped.better == "A" and swapped.verdict.startswith("B is worse: ")
+    assert swapped.better_side == "A" and swapped.verdict.startswith("B is worse: ")
     split_comparison = comparison.splits[task.verdict_split]
     runs = [run.predictions[task.verdict_split] for run in b.runs]
     for example in split_comparison.fixed:
@@ -147,7 +147,7 @@ def test_seed_groups_can_be_compared_in_every_task_type(task_type: str, make_sid
             assert expected > (0.125 if label.ndim else 1 / task.outputs)
         assert example.b == pytest.approx(expected, abs=2e-6)
     equal = compare(a, make_side(task, "c", 1.4, (4, 5, 6)))
-    assert equal.better is None
+    assert equal.better_side is None
     assert equal.verdict.startswith(f"no evidence of a difference in {task.verdict_split} ")
 
 
@@ -155,9 +155,9 @@ def test_a_single_example_is_not_evidence(make_side: Callable[..., Side], monkey
     monkeypatch.setattr("test_compare_kinds.N", 1)
     task = TASKS["multi-class"]
     a, b = make_side(task, "a", 9.0, (1, 2, 3)), make_side(task, "b", 0.1, (1, 2, 3))
-    assert not all(run.predictions[task.verdict_split].right.all() for run in a.runs)
+    assert not all(run.predictions[task.verdict_split].is_correct.all() for run in a.runs)
     comparison = compare(a, b)
-    assert comparison.better is None
+    assert comparison.better_side is None
     assert comparison.verdict.startswith("no evidence of a difference")
 
 
@@ -190,14 +190,14 @@ def test_a_few_changed_examples_are_not_evidence_with_any_metric(
     task = TASKS[task_type]
     a = make_side(task, "a", 0.5)
     original = a.runs[0].predictions[task.verdict_split]
-    predicted, wrong = original.predicted.copy(), np.flatnonzero(~original.right)[:4]
+    predicted, wrong = original.predicted.copy(), np.flatnonzero(~original.is_correct)[:4]
     predicted[wrong] = original.labels[wrong]
     better = dataclasses.replace(original, predicted=predicted, logits=original.logits + 1e-9)
     run = a.runs[0]._replace(name="b", predictions=a.runs[0].predictions | {task.verdict_split: better})
     comparison = compare(a, Side("b", [run]))
     assert comparison.splits[task.verdict_split].difference[task.metrics[0]].low > 0
     assert comparison.verdict.startswith("no evidence of a difference")
-    assert comparison.verdict.endswith(f", because only 4 {task.noun} changed (at least 10 are needed)")
+    assert comparison.verdict.endswith(f", because fewer than 10 {task.noun} changed (4)")
 
 
 def test_a_changed_label_is_not_a_changed_example_if_exact_matches_are_compared(make_side: Callable[..., Side]) -> None:
@@ -205,12 +205,12 @@ def test_a_changed_label_is_not_a_changed_example_if_exact_matches_are_compared(
     task = dataclasses.replace(MULTI_LABEL, metrics=["accuracy"])
     a = make_side(task, "a", 0.5)
     original = a.runs[0].predictions["test"]
-    predicted, wrong = original.predicted.copy(), np.flatnonzero(~original.right)[:30]
+    predicted, wrong = original.predicted.copy(), np.flatnonzero(~original.is_correct)[:30]
     predicted[wrong[:4]] = original.labels[wrong[:4]]
     predicted[wrong[4:]] = 1 - original.labels[wrong[4:]]
     better = dataclasses.replace(original, predicted=predicted, logits=original.logits + 1e-9)
     run = a.runs[0]._replace(name="b", predictions=a.runs[0].predictions | {"test": better})
-    assert compare(a, Side("b", [run])).judged.changed == 4
+    assert compare(a, Side("b", [run])).verdict_comparison.changed == 4
 
 
 def test_a_detectable_difference_is_only_stated_if_it_is_known(make_side: Callable[..., Side]) -> None:

@@ -21,7 +21,7 @@ from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE
 from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate
-from pipeline.evaluation.calibration import if_calibrated, reliability
+from pipeline.evaluation.calibration import reliability, simulate_calibrated_model
 from pipeline.evaluation.diagnostics import best_threshold
 from pipeline.evaluation.metrics import (
     METRICS,
@@ -212,7 +212,7 @@ def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Pat
         assert diagnostics[split]["confidence"] == pytest.approx(confidence.mean(), abs=1e-6)
         expected = diagnostics[split]["if_calibrated"]
         bins = reliability(confidence, logits.argmax(-1) == labels)
-        assert expected == pytest.approx(if_calibrated(bins), abs=1e-6)
+        assert expected == pytest.approx(simulate_calibrated_model(bins), abs=1e-6)
         assert scores[split]["accuracy"] < expected["accuracy_low"], "random predictions are overconfident"
     labels, logits = random_case(0)
     assert diagnostics["threshold"] == pytest.approx(best_threshold(labels, probability(logits)), abs=1e-6), (

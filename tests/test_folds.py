@@ -20,7 +20,7 @@ from pipeline.core.task import Task
 from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.cross_validation import run_folds
 from pipeline.experiments.gate import decide
-from pipeline.experiments.identity import FOLD, identity
+from pipeline.experiments.identity import FOLD_KEY, identity
 from pipeline.experiments.render import as_gate, as_text
 from pipeline.experiments.revisions import group_commits
 from pipeline.params import SplitParams
@@ -129,7 +129,7 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     overrides = ["train.lr=5e-4", "evaluate.metrics=[accuracy]"]
-    group = f"folds-{identity(overrides, FOLD)}-2"
+    group = f"folds-{identity(overrides, FOLD_KEY)}-2"
     experiment(toy, f"{group}-1", data__split__fold="1/2", train__lr="5e-4", evaluate__metrics="[accuracy]")
     restore(toy)
     group, printed = folds_table(capsys, 2, *overrides)
@@ -153,7 +153,7 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
 
 
 def test_a_fold_group_has_a_single_seed_and_does_not_set_the_fold(toy: Project) -> None:
-    assert identity(["train.seed=2"], FOLD) != identity(["train.seed=3"], FOLD)
+    assert identity(["train.seed=2"], FOLD_KEY) != identity(["train.seed=3"], FOLD_KEY)
     with pytest.raises(UserError, match=r"data\.split\.fold is chosen for each run\. Remove it\."):
         run_folds(2, ["data.split.fold=1/2"], 1)
     with pytest.raises(UserError, match=r"predict\.max_samples must be null"):
@@ -162,10 +162,10 @@ def test_a_fold_group_has_a_single_seed_and_does_not_set_the_fold(toy: Project) 
 
 def test_a_fold_that_is_left_in_params_yaml_does_not_change_the_group(toy: Project) -> None:
     """DVC writes it there while it sets up an experiment, and may be killed before it restores the file."""
-    expected = identity([], FOLD)
+    expected = identity([], FOLD_KEY)
     toy.set("data.split.fold", "1/3")
     try:
-        assert identity([], FOLD) == expected
+        assert identity([], FOLD_KEY) == expected
     finally:
         restore(toy)
 
@@ -189,8 +189,8 @@ def test_two_fold_groups_are_compared_row_by_row(toy_with_folds: Project, toy: P
     assert re.search(r"^A: low\n +task:demo\|.*\|out-of-fold:300@", text, re.M)
     assert re.search(r"^train\.lr +0\.0001 +0\.0029$", text, re.M)
     assert "data.split" not in text
-    right = [side.runs[0].predictions["out-of-fold"].right for side in (a, b)]
-    judged = comparison.judged
+    right = [side.runs[0].predictions["out-of-fold"].is_correct for side in (a, b)]
+    judged = comparison.verdict_comparison
     assert len(judged.fixed) == np.sum(~right[0] & right[1])
     assert comparison.difference.value == pytest.approx(right[1].mean() - right[0].mean())
     decision = decide(comparison, 1)

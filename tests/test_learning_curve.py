@@ -19,16 +19,16 @@ from pipeline.evaluation.metrics import Floats
 from pipeline.evaluation.predictions import Predictions
 from pipeline.experiments import running
 from pipeline.experiments.comparison import Side
-from pipeline.experiments.groups import group_name
+from pipeline.experiments.groups import seed_group_name
 from pipeline.experiments.learning_curve import (
     SIZE,
     _content,
     _interval,
     _require_enough,
     _warnings,
-    as_text,
     describe_gains,
     run_learning_curve,
+    summary_lines,
 )
 from pipeline.experiments.power_law import fit, plausible_curves, predicted_errors
 from pipeline.experiments.revisions import Run, experiment_commits, group_commits
@@ -152,7 +152,7 @@ def record(project: Project, sizes: list[int], seeds: int, **overrides: str) -> 
     settings = [*OVERRIDES, *(f"{key.replace('__', '.')}={value}" for key, value in overrides.items())]
     groups = {}
     for size in sizes:
-        groups[size] = group_name(settings if size == TRAIN_ROWS else [*settings, f"{SIZE}={size}"])
+        groups[size] = seed_group_name(settings if size == TRAIN_ROWS else [*settings, f"{SIZE}={size}"])
         for seed in range(1, seeds + 1):
             changes = {"train__max_train_samples": "null" if size == TRAIN_ROWS else f"{size}", **overrides}
             experiment(project, f"{groups[size]}-{seed}", train__seed=f"{seed}", **changes)
@@ -221,7 +221,7 @@ def test_the_curve_of_an_error_falls(toy: Project) -> None:
     assert values == sorted(values, reverse=True)
     for change in content["gains"]:
         assert change["low"] < change["value"] < change["high"] <= 0
-    text = "\n".join(as_text(content))
+    text = "\n".join(summary_lines(content))
     assert re.search(r"^510 more rows: -\d\.\d+ to [-+]\d\.\d+ in validation RMSE \(80% interval\)$", text, re.M)
     drawing = training_sizes(content["points"], content["curve"], content["metric"])
     assert "%" not in json.dumps(drawing), "an error is not in percent"
@@ -256,7 +256,7 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
     else:
         assert content["gains"] == [], "without the score of all rows, nothing is predicted"
     assert all(entry["rows"] >= 320 and 0 <= entry["value"] <= 1 for entry in content["curve"])
-    text = "\n".join(as_text({**content, "warnings": _warnings(content), "caveats": []}))
+    text = "\n".join(summary_lines({**content, "warnings": _warnings(content), "caveats": []}))
     assert f"Warning: {degenerate_size} is degenerate in 2 of 2 runs" in text
     assert ("This curve gives no prediction." in text) == (degenerate_size == 1280)
     layers = training_sizes(content["points"], content["curve"], "accuracy")["layer"]

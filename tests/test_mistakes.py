@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from report_inputs import TASKS
 
 from pipeline.evaluation.predictions import Predictions
-from pipeline.reporting.mistakes import MistakeGroup, Piece, pieces, worst
+from pipeline.reporting.mistakes import MistakeGroup, Piece, pieces, worst_mistakes
 
 
 def predictions(labels: list[object], predicted: list[object], probability: list[object] | None) -> Predictions:
@@ -24,12 +24,15 @@ def test_with_two_classes_the_most_confident_mistakes_of_each_class_come_first()
     outcome = predictions(
         labels, (positive >= 0.5).astype(int).tolist(), np.stack([1 - positive, positive], 1).tolist()
     )
-    assert worst(TASKS["pairs"], outcome) == [MistakeGroup(1, 15, [1, 3, 0, *range(6, 13)]), MistakeGroup(0, 2, [4, 2])]
+    assert worst_mistakes(TASKS["pairs"], outcome) == [
+        MistakeGroup(1, 15, [1, 3, 0, *range(6, 13)]),
+        MistakeGroup(0, 2, [4, 2]),
+    ]
 
 
 def test_with_more_classes_all_mistakes_are_in_one_group() -> None:
     outcome = predictions([0, 1, 2], [0, 2, 1], [[0.9, 0, 0.1], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
-    assert worst(TASKS["mismatched"], outcome) == [MistakeGroup(None, 2, [2, 1])]
+    assert worst_mistakes(TASKS["mismatched"], outcome) == [MistakeGroup(None, 2, [2, 1])]
 
 
 def test_with_several_labels_the_most_confident_wrong_label_counts() -> None:
@@ -38,15 +41,17 @@ def test_with_several_labels_the_most_confident_wrong_label_counts() -> None:
         [[1, 0, 1], [0, 0, 0], [0, 1, 1]],
         [[0.9, 0.1, 0.6], [0.1, 0.1, 0.1], [0.2, 0.9, 0.9]],
     )
-    assert worst(TASKS["multi_label"], outcome) == [MistakeGroup(None, 2, [2, 0])], (
+    assert worst_mistakes(TASKS["multi_label"], outcome) == [MistakeGroup(None, 2, [2, 0])], (
         "a wrong no with a confidence of 0.8 comes before a wrong yes with 0.6"
     )
 
 
 def test_with_a_regression_the_largest_errors_come_first() -> None:
     outcome = predictions([1.0, 2.0, 3.0], [1.5, 0.25, 3.0], None)
-    assert worst(TASKS["regression"], outcome) == [MistakeGroup(None, 2, [1, 0])]
-    assert worst(TASKS["regression"], replace(outcome, predicted=outcome.labels)) == [MistakeGroup(None, 0, [])]
+    assert worst_mistakes(TASKS["regression"], outcome) == [MistakeGroup(None, 2, [1, 0])]
+    assert worst_mistakes(TASKS["regression"], replace(outcome, predicted=outcome.labels)) == [
+        MistakeGroup(None, 0, [])
+    ]
 
 
 def test_a_single_text_has_no_marks_and_a_long_text_is_truncated() -> None:

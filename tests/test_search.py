@@ -17,7 +17,7 @@ from conftest import ROOT, Project
 from toy import experiment, restore
 
 from pipeline.core.messages import UserError
-from pipeline.experiments.identity import identity, overridden
+from pipeline.experiments.identity import identity, load_overridden_params
 from pipeline.experiments.revisions import experiment_commits
 from pipeline.experiments.search import Study
 from pipeline.experiments.space import Sampler, read_space
@@ -100,9 +100,9 @@ def test_choices_are_passed_to_params_yaml_unchanged(toy: Project) -> None:
         "train.class_weights: [balanced, {bad: 2, good: 1}, null]\nmodel.checkpoint: [modèle/a, 'C:\\b \"c\"']\n"
     )
     checkpoint, weights = (parameter.values_to_check() for parameter in read_space(Path("choices.yaml")))
-    checkpoints = [overridden([f"model.checkpoint={text}"]).model.checkpoint for text in checkpoint]
+    checkpoints = [load_overridden_params([f"model.checkpoint={text}"]).model.checkpoint for text in checkpoint]
     assert checkpoints == ["modèle/a", 'C:\\b "c"']
-    class_weights = [overridden([f"train.class_weights={text}"]).train.class_weights for text in weights]
+    class_weights = [load_overridden_params([f"train.class_weights={text}"]).train.class_weights for text in weights]
     assert class_weights == ["balanced", {"bad": 2, "good": 1}, None]
 
 
@@ -127,7 +127,7 @@ def test_trials_are_experiments_that_end_with_train_and_only_failures_are_repeat
 
     def ranked() -> list[tuple[str, str, int, bool]]:
         trials = Study(Sampler(parameters, "grid"), 1).run(10)
-        return [(*trial.overrides.values(), len(trial.scores), trial.score is not None) for trial in trials]
+        return [(*trial.values.values(), len(trial.scores), trial.score is not None) for trial in trials]
 
     ranking = ranked()
     assert ranking == [
@@ -157,7 +157,7 @@ def test_two_distinct_points_get_a_second_seed_even_if_the_best_one_is_proposed_
             experiment(toy, f"trial-{identity([f'train.lr={lr}'])}-{seed}", train__lr=lr, train__seed=seed)
     restore(toy)
     trials = Study(Sampler(space("train.lr: [9e-4, 1e-4]\n"), "tpe"), 1).run(6)
-    assert {trial.overrides["train.lr"]: len(trial.scores) for trial in trials} == {"0.0009": 2, "0.0001": 2}
+    assert {trial.values["train.lr"]: len(trial.scores) for trial in trials} == {"0.0009": 2, "0.0001": 2}
 
 
 def run(project: Project, *arguments: str) -> str:

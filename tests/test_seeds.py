@@ -17,7 +17,7 @@ from toy import experiment, restore
 from zc.lockfile import LockFile
 
 from pipeline.core.messages import UserError
-from pipeline.experiments.groups import group_name, run_seeds
+from pipeline.experiments.groups import run_seeds, seed_group_name
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import experiment_commits, group_commits
 from pipeline.experiments.running import Experiment, run_all
@@ -38,9 +38,9 @@ def test_an_edited_data_file_changes_the_name_of_the_group(toy: Project) -> None
     for content in ("text,label\n", "text,label\na,b\n"):
         file.write_text(content)
         file.with_name("train.csv.dvc").write_text(content)  # a file of DVC, just as .gitignore is a file of git
-        names.append([group_name(["data.task=custom"]), group_name([])])
+        names.append([seed_group_name(["data.task=custom"]), seed_group_name([])])
     file.with_name(".gitignore").write_text("train.csv")
-    assert group_name(["data.task=custom"]) == names[1][0] != names[0][0]
+    assert seed_group_name(["data.task=custom"]) == names[1][0] != names[0][0]
     assert names[0][1] == names[1][1], "other tasks do not read these files"
     shutil.rmtree(file.parent)
 
@@ -48,7 +48,7 @@ def test_an_edited_data_file_changes_the_name_of_the_group(toy: Project) -> None
 def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    group = group_name(["train.epochs=7"])
+    group = seed_group_name(["train.epochs=7"])
     experiment(toy, f"{group}-1", train__epochs="7", train__seed="1")
     restore(toy)
     run_seeds(2, ["train.epochs=7"], 1)
@@ -79,7 +79,7 @@ def test_a_regression_without_test_labels_is_summarized_by_validation_scores(
 ) -> None:
     overrides = ["data.task=stsb"]
     for seed in "12":
-        experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__seed=seed)
+        experiment(toy, f"{seed_group_name(overrides)}-{seed}", data__task="stsb", train__seed=seed)
     restore(toy)
     run_seeds(2, overrides, 1)
     table = capsys.readouterr().out
@@ -90,61 +90,65 @@ def test_a_regression_without_test_labels_is_summarized_by_validation_scores(
 def test_a_groups_name_depends_on_everything_that_determines_its_results_except_the_seed(
     toy: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = group_name([])
+    name = seed_group_name([])
     toy.set("train.seed", "7")
-    assert group_name([]) == name
+    assert seed_group_name([]) == name
     toy.git("checkout", "--quiet", "params.yaml")
-    assert group_name(["train.lr=1e-3"]) == name, "this is the current value"
-    assert group_name(["runtime.save_steps=7"]) == name, "this setting cannot change a result"
+    assert seed_group_name(["train.lr=1e-3"]) == name, "this is the current value"
+    assert seed_group_name(["runtime.save_steps=7"]) == name, "this setting cannot change a result"
     with Path("requirements.lock").open("a") as packages:
         packages.write("# a change\n")
-    assert group_name([]) == name, "only the check and the report depend on these packages"
+    assert seed_group_name([]) == name, "only the check and the report depend on these packages"
     toy.git("checkout", "--quiet", "requirements.lock")
-    changed = {group_name(["train.lr=2e-3"]), group_name(["+train.training_args.note=1"])}
-    assert group_name(["train.training_args.note=1"]) in changed, "the plus before a new key is optional"
-    assert group_name(["train.lr=0.002"]) in changed, "the same number in another notation"
+    changed = {seed_group_name(["train.lr=2e-3"]), seed_group_name(["+train.training_args.note=1"])}
+    assert seed_group_name(["train.training_args.note=1"]) in changed, "the plus before a new key is optional"
+    assert seed_group_name(["train.lr=0.002"]) in changed, "the same number in another notation"
     for file in ("toy.py", "dvc.yaml"):
         with Path(file).open("a") as code:
             code.write("# a change\n")
-        changed.add(group_name([]))
+        changed.add(seed_group_name([]))
         toy.git("checkout", "--quiet", file)
     assert len(changed - {name}) == 4
     Path("mine").mkdir()
-    local = group_name(["model.checkpoint=./mine"])
+    local = seed_group_name(["model.checkpoint=./mine"])
     Path("mine", ".git").mkdir()
     Path("mine", ".git", "index").touch()
-    assert group_name(["model.checkpoint=./mine"]) == local, "git writes its files even if the base model is the same"
+    assert seed_group_name(["model.checkpoint=./mine"]) == local, (
+        "git writes its files even if the base model is the same"
+    )
     Path("mine", "config.json").write_text("{}")
-    assert group_name(["model.checkpoint=./mine"]) != local, "a file of the base model has changed"
-    assert group_name([]) == name
+    assert seed_group_name(["model.checkpoint=./mine"]) != local, "a file of the base model has changed"
+    assert seed_group_name([]) == name
     lock = Path("dvc.lock").read_text()
     Path("dvc.lock").write_text(f"{lock}  pretrained:\n    outs:\n    - path: models/pretrained\n      md5: new.dir\n")
-    assert group_name(["model.checkpoint=./mine"]) not in (local, name), "DVC trains on another copy of the base model"
+    assert seed_group_name(["model.checkpoint=./mine"]) not in (local, name), (
+        "DVC trains on another copy of the base model"
+    )
     Path("dvc.lock").write_text(lock)
     shutil.rmtree("mine")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    assert group_name([]) != name, "the environment has changed"
+    assert seed_group_name([]) != name, "the environment has changed"
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
 
     with Path("dvc.yaml").open("a") as stages:
         stages.write("  look:\n    cmd: wc metrics/evaluation.json\n    deps: [metrics/evaluation.json]\n")
         stages.write("  report:\n    cmd: wc page.css\n    deps: [page.css]\n")
         stages.write("  notify:\n    cmd: echo done\n")  # no dependencies
-    name = group_name([])
+    name = seed_group_name([])
     Path("metrics/evaluation.json").write_text("{}")
     Path("page.css").write_text("* {}")
-    assert group_name([]) == name, "the name depends neither on outputs in the workspace nor on the report"
+    assert seed_group_name([]) == name, "the name depends neither on outputs in the workspace nor on the report"
     Path("page.css").unlink()
     toy.git("checkout", "--quiet", "dvc.yaml", "metrics/evaluation.json")
 
 
 def test_experiments_are_not_reused_if_code_in_a_subpackage_has_changed(toy: Project) -> None:
     """The toy pipeline depends on all of pipeline/core, as real stages do."""
-    group = group_name([])
+    group = seed_group_name([])
     experiment(toy, f"{group}-1", train__seed="1")
     core = Path("pipeline/core")
     (core / ".paths.py.swp").touch()
-    assert group_name([]) == group, "an editor's swap file is not code"
+    assert seed_group_name([]) == group, "an editor's swap file is not code"
     (core / ".paths.py.swp").unlink()
     for change in ("an edit", "a new module", "a new name"):
         if change == "an edit":
@@ -154,10 +158,10 @@ def test_experiments_are_not_reused_if_code_in_a_subpackage_has_changed(toy: Pro
             (core / "new.py").write_text("")
         else:
             (core / "paths.py").rename(core / "places.py")
-        assert not group_commits(group_name([])), change
+        assert not group_commits(seed_group_name([])), change
         toy.git("checkout", "--quiet", "pipeline")
         toy.git("clean", "--quiet", "--force", "pipeline")
-    assert list(group_commits(group_name([]))) == [1]
+    assert list(group_commits(seed_group_name([]))) == [1]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,7 @@ def test_a_bad_override_is_rejected_before_anything_runs(override: str, message:
 
 
 def test_an_experiment_does_not_run_if_files_have_changed_since_the_command_began(toy: Project) -> None:
-    name = f"{group_name(['train.lr=3e-4'])}-1"
+    name = f"{seed_group_name(['train.lr=3e-4'])}-1"
     toy.set("train.epochs", "9")
     try:
         with pytest.raises(UserError, match="has changed since this command began"):
@@ -198,7 +202,7 @@ def test_a_subdirectory_of_a_repository_is_rejected(tmp_path: Path, monkeypatch:
 def test_a_failed_run_ends_the_command_with_the_error_of_its_stage(
     toy: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
-    group = group_name(["train.lr=2"])
+    group = seed_group_name(["train.lr=2"])
     experiment(toy, f"{group}-1", train__lr="2", train__seed="1")
     with pytest.raises(UserError, match=rf"^{group}-2 failed \(error: the loss is not a number\)$"):
         run_seeds(3, ["train.lr=2"], 1)
@@ -235,10 +239,10 @@ def test_parallel_runs_keep_their_own_parameters(toy: Project) -> None:
         f"seed {n} of 3: done\n" for n in range(1, 4)
     ]
     assert any(re.match(r"seed \d of 3, 0:0\d:\d\d: epoch 1/", line) for line in lines), lines
-    for seed, commit in group_commits(group_name(["train.lr=6e-4"])).items():
+    for seed, commit in group_commits(seed_group_name(["train.lr=6e-4"])).items():
         recorded = yaml.safe_load(toy.git("show", f"{commit}:dvc.lock"))["stages"]["train"]["params"]["params.yaml"]
         assert (recorded["train"]["seed"], recorded["train"]["lr"]) == (seed, 6e-4)
-    assert len(group_commits(group_name(["train.lr=6e-4"]))) == 3
+    assert len(group_commits(seed_group_name(["train.lr=6e-4"]))) == 3
     assert toy.git("status", "--porcelain") == ""
 
 
@@ -265,7 +269,7 @@ def test_ctrl_c_stops_all_runs_and_leaves_the_workspace_unchanged(toy: Project) 
     assert not psutil.wait_procs(children, timeout=5)[1]
     assert not [line for line in remaining if line.startswith("seed 3")], "the third run does not start"
     assert not [line for line in remaining if line.startswith("error:")], remaining
-    assert not group_commits(group_name(arguments[5::2]))
+    assert not group_commits(seed_group_name(arguments[5::2]))
     assert toy.git("status", "--porcelain") == ""
 
 
@@ -281,7 +285,7 @@ def test_after_a_kill_the_same_command_finishes_the_runs(toy: Project) -> None:
     out = seeds(toy, *arguments)
     for seed in (1, 2):
         assert f"seed {seed} of 2: done" in out
-    assert list(group_commits(group_name(arguments[5::2]))) == [1, 2]
+    assert list(group_commits(seed_group_name(arguments[5::2]))) == [1, 2]
     assert not psutil.wait_procs(left_behind, timeout=5)[1]
     assert toy.git("status", "--porcelain") == ""
 

@@ -13,7 +13,7 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import is_defined, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
-from pipeline.reporting.slices import by_column, by_length, by_overlap, score_slices
+from pipeline.reporting.slices import assign_by_column, assign_by_length, assign_by_overlap, score_slices
 
 PAIRS = TASKS["pairs"]
 MRPC = PAIRS.metrics
@@ -39,13 +39,13 @@ def predictions_for(labels: np.ndarray, predicted: np.ndarray) -> Predictions:
     ],
 )
 def test_slices_by_word_overlap(first: str, second: str, name: str) -> None:
-    names, indices = by_overlap([first], [second])
+    names, indices = assign_by_overlap([first], [second])
     assert names[indices[0]] == name
 
 
 def test_length_slices_are_thirds_named_by_their_bounds() -> None:
     first = [" ".join(["word"] * number) for number in range(1, 10)]
-    names, indices = by_length([first, ["and"] * 9])
+    names, indices = assign_by_length([first, ["and"] * 9])
     assert names == ("up to 4 words", "5 to 7 words", "over 7 words")
     assert indices.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
@@ -123,7 +123,7 @@ def test_single_texts_have_leakage_slices_but_no_overlap_slices() -> None:
 
 def test_a_column_has_a_slice_for_each_frequent_value_and_one_for_the_rest() -> None:
     values = [f"site {number}" for number in range(30) for _ in range(40 - number)] + [""] * 50
-    names, indices = by_column("source", values)
+    names, indices = assign_by_column("source", values)
     assert len(names) == 21
     assert names[0] == "source: (none)"
     assert names[1:3] == ["source: site 0", "source: site 1"]

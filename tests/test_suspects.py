@@ -18,16 +18,16 @@ from custom_files import jsonl, rows, write_files
 from kinds import TASKS
 
 from pipeline.cleaning.corrections import Corrections, correct, require_own_files
-from pipeline.cleaning.error_count import count_errors
+from pipeline.cleaning.error_count import estimate_label_errors
 from pipeline.cleaning.ranking import label_name, rank
-from pipeline.cleaning.report import page, read_verdicts, require_free_names, require_no_verdicts, write_suspects
+from pipeline.cleaning.report import page, read_verdicts, require_no_verdicts, require_unused_names, write_suspects
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.evaluation.predictions import Predictions
 from pipeline.experiments.folds import OUT_OF_FOLD
-from pipeline.experiments.identity import overridden
+from pipeline.experiments.identity import load_overridden_params
 from pipeline.experiments.revisions import Run
 from pipeline.params import DataParams
 from pipeline.sources import demo
@@ -108,7 +108,7 @@ def test_a_regression_is_ranked_by_its_residuals() -> None:
     assert (first["idx"], first["label"], first["prediction"]) == (42, "4.2", "9.3")
     assert "probability" not in suspects
     assert abs(float(first["nearest_label"]) - 4.2) > 1
-    assert not count_errors(REGRESSION, predictions(REGRESSION, labels, values[:, None]))
+    assert not estimate_label_errors(REGRESSION, predictions(REGRESSION, labels, values[:, None]))
 
 
 def test_several_labels_are_ranked_by_their_mean_loss() -> None:
@@ -135,7 +135,7 @@ def test_the_interval_holds_the_number_of_wrong_labels(flipped: float) -> None:
     wrong = random.random(3000) < flipped
     labels[wrong] = (labels[wrong] + 1) % 3
     logits = 6 * np.eye(3)[truth] + random.normal(size=(3000, 3))
-    total, *by_class = count_errors(task, predictions(task, labels, logits))
+    total, *by_class = estimate_label_errors(task, predictions(task, labels, logits))
     assert total.name == "all"
     assert total.low <= wrong.sum() <= total.high
     assert total.wrong == pytest.approx(wrong.sum(), abs=15)
@@ -146,7 +146,7 @@ def test_the_interval_holds_the_number_of_wrong_labels(flipped: float) -> None:
 def test_a_class_without_rows_has_no_errors() -> None:
     task = replace(TASK, labels=["a", "unused", "b"])
     labels = np.array([0, 2] * 50)
-    counts = count_errors(task, predictions(task, labels, 4 * np.eye(3)[labels]))
+    counts = estimate_label_errors(task, predictions(task, labels, 4 * np.eye(3)[labels]))
     assert [(count.name, count.wrong) for count in counts] == [("all", 0), ("a", 0), ("unused", 0), ("b", 0)]
 
 
@@ -196,9 +196,9 @@ def test_another_file_is_rejected(content: str, message: str) -> None:
 
 
 def test_a_text_column_with_the_name_of_a_column_of_the_file_is_rejected() -> None:
-    require_free_names(["sentence1", "sentence2"])
+    require_unused_names(["sentence1", "sentence2"])
     with pytest.raises(UserError, match='a column "verdict" of its own'):
-        require_free_names(["text", "verdict"])
+        require_unused_names(["text", "verdict"])
 
 
 @pytest.mark.parametrize("change", [{"id2label": {"no": "bad", "yes": "good"}}, {"text_column_names": ["note"]}])
@@ -229,7 +229,7 @@ def corrected_params(settings: dict[str, Any], corrections: Corrections) -> Data
     changes = {f"data.{key}": value for key, value in settings.items() if key != "split"}
     changes |= {f"data.split.{key}": value for key, value in settings.get("split", {}).items()}
     params_file(Path(), {"data.task": "custom", **changes})
-    return overridden(corrections.overrides).data
+    return load_overridden_params(corrections.overrides).data
 
 
 def columns_of_labels(examples: list[tuple[str, list[int]]]) -> str:
@@ -353,9 +353,10 @@ def test_verdicts_about_other_rows_are_rejected(two_class_params: DataParams) ->
         correct(two_class_params, read_verdicts(path, ["text"]), Path("data/corrected"))
 
 
-def test_a_row_with_two_verdicts_is_rejected(two_class_params: DataParams) -> None:
-    verdicts = load_source_rows(two_class_params).labeled.drop(columns="label").assign(verdict="no")
-    twice = verdicts.iloc[[1, 1]]
+@pytest.mark.parametrize("answers", [["no", "no"], ["yes", "no"], ["no", "yes"]])
+def test_a_row_with_two_verdicts_is_rejected(answers: list[str], two_class_params: DataParams) -> None:
+    labeled = load_source_rows(two_class_params).labeled.drop(columns="label")
+    twice = labeled.iloc[[1, 1]].assign(verdict=answers)
     with pytest.raises(UserError, match="idx 1 has two verdicts"):
         correct(two_class_params, twice, Path("data/corrected"))
 
@@ -398,7 +399,7 @@ def test_the_page_escapes_texts_and_shows_each_kind_of_task() -> None:
     ):
         table = labeled_rows(["<b>bold</b>", "plain"], list(labels))
         results = predictions(task, labels, logits)
-        html = page("folds-12345678-5", task, rank(task, table, results), count_errors(task, results))
+        html = page("folds-12345678-5", task, rank(task, table, results), estimate_label_errors(task, results))
         assert "&lt;b&gt;bold&lt;/b&gt;" in html
         assert "data/custom/train.csv line 2" in html
         assert "<b>" not in html

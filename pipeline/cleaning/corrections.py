@@ -87,18 +87,20 @@ def _corrected_labels(source: SourceRows, verdicts: pd.DataFrame) -> dict[str, A
     rows = source.labeled.set_index("idx")
     rows["hash"] = hash_rows(rows, task.text_columns)["row"]  # A spreadsheet may change line breaks.
     corrected: dict[str, Any] = {}
-    for idx, verdict, text in zip(
+    places: set[str] = set()
+    for idx, verdict, text_hash in zip(
         verdicts["idx"], verdicts["verdict"], hash_rows(verdicts, task.text_columns)["row"], strict=True
     ):
-        if idx not in rows.index or rows.loc[idx, "hash"] != text:
+        if idx not in rows.index or rows.loc[idx, "hash"] != text_hash:
             raise UserError(
                 f"idx {idx}: the text next to the verdict is not the text in your data. If your data has changed, run "
                 "python -m pipeline.folds and python -m pipeline.suspects again. If a spreadsheet has changed the "
                 "text, save the file as UTF-8."
             )
         place = rows.loc[idx, "place"]
-        if place in corrected:
+        if place in places:
             raise UserError(f"idx {idx} has two verdicts. Keep one.")
+        places.add(place)
         label = _parse_verdict(idx, verdict, task)
         if not np.array_equal(label, rows.loc[idx, "label"]):
             corrected[place] = label
@@ -188,7 +190,7 @@ def _overrides(params: DataParams, task: Task, directory: Path, keep_splits: boo
     overrides = [
         f"data.{key}={json.dumps(value, ensure_ascii=False)}"
         for key, value in values.items()
-        if current.get(key, ...) != value
+        if key not in current or current[key] != value
     ]
     if len(task.labels) > 1:
         if label := next((name for name in task.labels if any(sign in name for sign in '=\\\n"$')), None):
@@ -197,6 +199,7 @@ def _overrides(params: DataParams, task: Task, directory: Path, keep_splits: boo
                 "line break. Give the class another name in data.id2label, or rename it in your data."
             )
         pairs = json.dumps([f"{name}={name}" for name in task.labels], ensure_ascii=False)
-        # DVC cannot replace a mapping by a list in one step.
-        overrides += ["data.id2label=null"] * bool(params.id2label) + [f"data.id2label={pairs}"]
+        if params.id2label:  # DVC cannot replace a mapping by a list in one step.
+            overrides.append("data.id2label=null")
+        overrides.append(f"data.id2label={pairs}")
     return overrides

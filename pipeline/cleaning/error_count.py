@@ -26,7 +26,7 @@ class ErrorCount(NamedTuple):
     high: float
 
 
-def count_errors(task: Task, predictions: Predictions) -> list[ErrorCount]:
+def estimate_label_errors(task: Task, predictions: Predictions) -> list[ErrorCount]:
     """Estimate the number of wrong labels, in all rows and in each class, from out-of-fold predictions.
 
     A row counts as class j if the probability of j is at least its mean over the rows labeled as j. If this holds for
@@ -67,7 +67,7 @@ def _wrong_by_class(labels: Ints, probability: Values) -> Values:
     confident = np.where(probability >= thresholds - 1e-6, probability, -1)
     counts_as = np.where(confident.max(axis=1) >= 0, confident.argmax(axis=1), -1)
     for c in np.unique(labels):
-        answers = counts_as[(labels == c) & (counts_as >= 0)]
-        if len(answers):
-            wrong[c] = (labels == c).sum() * (answers != c).mean()
+        assigned = counts_as[(labels == c) & (counts_as >= 0)]
+        if len(assigned):
+            wrong[c] = (labels == c).sum() * (assigned != c).mean()
     return wrong

@@ -18,7 +18,7 @@ _FEATURES = 100_000
 _BATCH = 20  # rows whose similarity to all other rows is computed at once
 # Two labels of a regression count as different if they are at least half a standard deviation apart.
 _SMALLEST_DIFFERENCE = 0.5
-_PLACES = 3  # of contradictory rows that are listed
+_MOST_PLACES = 3  # of contradictory rows that are listed
 NO_LABELS = "[]"
 
 
@@ -40,19 +40,22 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
     """
     loss = losses(task.problem_type, predictions.logits, predictions.labels).reshape(len(rows), -1).mean(axis=1)
     count = min(max(round(_PROPORTION * len(rows)), _FEWEST_ROWS), _MOST_ROWS)
-    worst = np.argsort(-loss, kind="stable")[:count]
+    suspects = np.argsort(-loss, kind="stable")[:count]
     encoded = predictions.labels
     if task.problem_type == "regression":
         encoded = encoded / encoded.std()
-    nearest = _nearest_with_another_label(rows[task.text_columns], encoded, worst)
+    nearest = _nearest_with_another_label(rows[task.text_columns], encoded, suspects)
     labels = np.array([label_name(task, label) for label in predictions.labels], dtype=object)
-    columns = {"label": labels[worst], "prediction": [label_name(task, predictions.predicted[row]) for row in worst]}
+    columns = {
+        "label": labels[suspects],
+        "prediction": [label_name(task, predictions.predicted[row]) for row in suspects],
+    }
     if predictions.probability is not None:
-        columns["probability"] = label_probability(predictions.probability, predictions.labels)[worst].round(4)
-    columns |= {"loss": [float(f"{value:.4g}") for value in loss[worst]]}
-    columns |= {name: rows[name].to_numpy()[worst] for name in task.text_columns}
-    columns |= {"place": rows["place"].to_numpy()[worst], "idx": predictions.idx[worst]}
-    columns |= {"contradicts": _contradictions(rows, task, encoded, worst)}
+        columns["probability"] = label_probability(predictions.probability, predictions.labels)[suspects].round(4)
+    columns |= {"loss": [float(f"{value:.4g}") for value in loss[suspects]]}
+    columns |= {name: rows[name].to_numpy()[suspects] for name in task.text_columns}
+    columns |= {"place": rows["place"].to_numpy()[suspects], "idx": predictions.idx[suspects]}
+    columns |= {"contradicts": _contradictions(rows, task, encoded, suspects)}
     columns |= {"nearest_label": labels[nearest], "nearest_place": rows["place"].to_numpy()[nearest]}
     columns |= {f"nearest_{name}": rows[name].to_numpy()[nearest] for name in task.text_columns}
     return pd.DataFrame(columns)
@@ -70,9 +73,11 @@ def _contradictions(rows: pd.DataFrame, task: Task, labels: Values, suspects: In
     contradictions = []
     for suspect in suspects:
         same_texts = np.flatnonzero(hashes == hashes[suspect])
-        differing = same_texts[~_same_label(labels[same_texts], labels[[suspect]])[0]]
-        rest = f" and {len(differing) - _PLACES} more" if len(differing) > _PLACES else ""
-        contradictions.append(", ".join(places[differing[:_PLACES]]) + rest)
+        contradictory = same_texts[~_same_label(labels[same_texts], labels[[suspect]])[0]]
+        listed = ", ".join(places[contradictory[:_MOST_PLACES]])
+        if len(contradictory) > _MOST_PLACES:
+            listed += f" and {len(contradictory) - _MOST_PLACES} more"
+        contradictions.append(listed)
     return contradictions
 
 
@@ -95,9 +100,9 @@ def _nearest_with_another_label(texts: pd.DataFrame, labels: Values, suspects: I
 
 def _same_label(labels: Values, references: Values) -> NDArray[np.bool_]:
     """Return which labels count as the same as the references, shape (references, labels)."""
-    same: NDArray[np.bool_] = references[:, None] == labels
+    is_same: NDArray[np.bool_] = references[:, None] == labels
     if labels.ndim == 2:
-        same = np.asarray(same.all(axis=2))
+        is_same = np.asarray(is_same.all(axis=2))
     elif np.issubdtype(labels.dtype, np.floating):
-        same = np.abs(references[:, None] - labels) < _SMALLEST_DIFFERENCE
-    return same
+        is_same = np.abs(references[:, None] - labels) < _SMALLEST_DIFFERENCE
+    return is_same

@@ -20,7 +20,7 @@ _VERDICT = "verdict"
 _COLUMNS = (_VERDICT, "label", "prediction", "probability", "loss", "place", "idx", "contradicts")
 
 
-def require_free_names(text_columns: list[str]) -> None:
+def require_unused_names(text_columns: list[str]) -> None:
     """Raise UserError if a text column has the name of a column of suspects.csv."""
     for name in text_columns:
         if name in _COLUMNS or name.startswith("nearest_"):
@@ -62,7 +62,7 @@ def read_verdicts(path: Path, text_columns: list[str]) -> pd.DataFrame:
         texts = {name: [batch.text(row, name) for row in range(len(batch.numbers))] for name in names}
         rows = pd.concat([rows, pd.DataFrame(texts)])
     rows = rows[rows[_VERDICT].str.strip() != ""]
-    if not (numbers := rows["idx"].str.fullmatch(r"\d+")).all():
+    if not (numbers := rows["idx"].str.fullmatch("[0-9]{1,18}")).all():
         raise UserError(f"{path}: the idx {quoted(rows['idx'][~numbers].iloc[0])} is not a number. {remedy}")
     return rows.assign(idx=rows["idx"].astype(int), verdict=rows[_VERDICT].str.strip())
 

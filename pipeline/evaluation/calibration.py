@@ -9,7 +9,7 @@ from pipeline.evaluation.metrics import Floats
 
 _BINS = 15  # The number that Guo et al. (2017) use.
 _RESAMPLES = 10_000
-_SEED = 0
+_RANDOM_SEED = 0
 
 
 class Bin(NamedTuple):
@@ -27,8 +27,8 @@ def reliability(confidence: Floats, correct: NDArray[np.bool_]) -> list[Bin]:
         confidence: Shape (n,), the probability of the predicted class.
         correct: Shape (n,), whether the predicted class is the label.
     """
-    number = np.ceil(confidence * _BINS).astype(int)  # A bin includes its upper edge, but not its lower edge.
-    sizes, confidences, hits = (np.bincount(number, weights) for weights in (None, confidence, correct))
+    bin_numbers = np.ceil(confidence * _BINS).astype(int)  # A bin includes its upper edge, but not its lower edge.
+    sizes, confidences, hits = (np.bincount(bin_numbers, weights) for weights in (None, confidence, correct))
     return [Bin(float(confidences[i] / n), float(hits[i] / n), int(n)) for i, n in enumerate(sizes) if n]
 
 
@@ -37,7 +37,7 @@ def expected_calibration_error(bins: list[Bin]) -> float:
     return sum(abs(row.confidence - row.accuracy) * row.n for row in bins) / sum(row.n for row in bins)
 
 
-def if_calibrated(bins: list[Bin]) -> dict[str, float]:
+def simulate_calibrated_model(bins: list[Bin]) -> dict[str, float]:
     """Simulate the accuracy and the calibration error of a model whose confidences are exact probabilities.
 
     This is consistency resampling (Bröcker and Smith 2007, "Increasing the reliability of reliability diagrams"), with
@@ -53,7 +53,7 @@ def if_calibrated(bins: list[Bin]) -> dict[str, float]:
     """
     confidence = np.array([row.confidence for row in bins])
     sizes = np.array([row.n for row in bins])
-    correct = np.random.default_rng(_SEED).binomial(sizes, confidence, size=(_RESAMPLES, len(bins)))
+    correct = np.random.default_rng(_RANDOM_SEED).binomial(sizes, confidence, size=(_RESAMPLES, len(bins)))
     errors = np.abs(correct - confidence * sizes).sum(axis=1) / sizes.sum()
     low, high = np.percentile(correct.sum(axis=1) / sizes.sum(), (2.5, 97.5))
     return {

@@ -32,7 +32,7 @@ PLOTS = {
 _MOST_POINTS = 2000  # The limit per split and plot, because git tracks these files.
 
 
-def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict[str, Any]:
+def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -> dict[str, Any]:
     """Compute numbers about the predictions of a split that people read but do not compare.
 
     Args:
@@ -47,26 +47,31 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
         the pairs with their texts swapped, `order_consistency`: the proportion of answers that are the same in both
         orders, or the correlation between both orders for a regression.
     """
-    labels, predicted = split.labels, split.predicted
-    entries: dict[str, Any] = {"scores": scores(applicable_metrics(task), labels, predicted, split.probability)}
-    if split.probability is None:
+    labels, predicted = predictions.labels, predictions.predicted
+    entries: dict[str, Any] = {"scores": scores(applicable_metrics(task), labels, predicted, predictions.probability)}
+    if predictions.probability is None:
         errors = predicted - labels
         entries |= {"mean_error": float(errors.mean()), "mean_absolute_error": float(np.abs(errors).mean())}
     else:
-        confidence = split.confidence.ravel()
+        confidence = predictions.confidence.ravel()
         bins = calibration.reliability(confidence, (labels == predicted).ravel())
         entries |= {
             "confidence": float(confidence.mean()),
             "calibration_error": calibration.expected_calibration_error(bins),
-            "if_calibrated": calibration.if_calibrated(bins),
+            "if_calibrated": calibration.simulate_calibrated_model(bins),
             "classes": class_scores(labels, predicted, task.outputs),
         }
         if threshold is not None:
-            above = (split.probability[:, 1] >= threshold).astype(int)
-            entries["at_threshold"] = {"accuracy": accuracy(labels, above), **class_scores(labels, above)[1]}
-    if split.swapped is not None:
-        regression = split.probability is None
-        consistency = pearson(predicted, split.swapped) if regression else float(np.mean(predicted == split.swapped))
+            predicted_at_threshold = (predictions.probability[:, 1] >= threshold).astype(int)
+            entries["at_threshold"] = {
+                "accuracy": accuracy(labels, predicted_at_threshold),
+                **class_scores(labels, predicted_at_threshold)[1],
+            }
+    if predictions.swapped is not None:
+        regression = predictions.probability is None
+        consistency = (
+            pearson(predicted, predictions.swapped) if regression else float(np.mean(predicted == predictions.swapped))
+        )
         entries["order_consistency"] = consistency
     return entries
 
@@ -102,21 +107,25 @@ def best_threshold(labels: Ints, probability: Floats) -> float:
     return 0.5 if f1_at_half >= f1.max() else float(thresholds[f1.argmax()])
 
 
-def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
+def plots(task: Task, predictions: Predictions) -> dict[str, list[tuple[Any, ...]]]:
     """Return the rows of a split for each plot that applies, with the columns of `PLOTS`."""
-    if split.probability is None:
-        return {"residuals": _thinned(list(zip(split.labels.tolist(), split.predicted.tolist(), strict=True)))}
-    correct = (split.labels == split.predicted).ravel()
+    if predictions.probability is None:
+        return {
+            "residuals": _downsampled(
+                list(zip(predictions.labels.tolist(), predictions.predicted.tolist(), strict=True))
+            )
+        }
+    correct = (predictions.labels == predictions.predicted).ravel()
     rows: dict[str, list[tuple[Any, ...]]] = {
-        "reliability": [*calibration.reliability(split.confidence.ravel(), correct)]
+        "reliability": [*calibration.reliability(predictions.confidence.ravel(), correct)]
     }
-    if split.labels.ndim == 1:
-        counts = sorted(Counter(zip(split.labels.tolist(), split.predicted.tolist(), strict=True)).items())
+    if predictions.labels.ndim == 1:
+        counts = sorted(Counter(zip(predictions.labels.tolist(), predictions.predicted.tolist(), strict=True)).items())
         rows["confusion"] = [(task.labels[actual], task.labels[predicted], n) for (actual, predicted), n in counts]
     if task.binary:
-        counts_above = threshold_counts(split.labels, split.probability[:, 1])[:2]
-        rows["precision_recall"] = _thinned(precision_recall_curve(*counts_above))
-        rows["roc"] = _thinned(roc_curve(*counts_above))
+        counts_above = threshold_counts(predictions.labels, predictions.probability[:, 1])[:2]
+        rows["precision_recall"] = _downsampled(precision_recall_curve(*counts_above))
+        rows["roc"] = _downsampled(roc_curve(*counts_above))
     return rows
 
 
@@ -138,7 +147,7 @@ def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, 
     return list(zip(false_rate.tolist(), true_rate.tolist(), strict=True))
 
 
-def _thinned(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _downsampled(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Return at most _MOST_POINTS of the points, evenly spaced, including the first and the last one."""
     return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]
 

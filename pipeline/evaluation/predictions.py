@@ -34,7 +34,7 @@ class Predictions:
     swapped: Values | None
 
     @property
-    def right(self) -> NDArray[np.bool_]:
+    def is_correct(self) -> NDArray[np.bool_]:
         """Whether each prediction is correct, shape (n,). With several labels per example, all must be correct."""
         return is_correct(self.labels, self.predicted)
 
@@ -103,6 +103,7 @@ def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]
         return n
     by_accuracy = task.metrics[0] == "accuracy"
     correct_a, correct_b = (
-        np.mean([run.right if by_accuracy else run.labels == run.predicted for run in runs], axis=0) for runs in (a, b)
+        np.mean([run.is_correct if by_accuracy else run.labels == run.predicted for run in runs], axis=0)
+        for runs in (a, b)
     )
     return int((correct_a != correct_b).reshape(n, -1).any(axis=1).sum())

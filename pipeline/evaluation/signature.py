@@ -15,8 +15,8 @@ from pipeline.evaluation.predictions import Predictions
 
 Signature = dict[str, str]
 _DIGITS = 8
-_SEED = "seed"
-_FIRST, _LAST = ("task", "metrics"), (_SEED, "checkpoint", "code")
+_SEED_ENTRY = "seed"
+_FIRST, _LAST = ("task", "metrics"), (_SEED_ENTRY, "checkpoint", "code")
 
 
 def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) -> Signature:
@@ -36,7 +36,7 @@ def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) ->
         entries[split] = f"{len(ids)}@{digest(corpus, task.text_columns, ids, labels)}"
     return {
         **entries,
-        _SEED: str(provenance["parameters"]["seed"]),
+        _SEED_ENTRY: str(provenance["parameters"]["seed"]),
         "checkpoint": f"{checkpoint['checkpoint']}@{(checkpoint['revision'] or digest(checkpoint))[:_DIGITS]}",
         "code": provenance["code"][:_DIGITS],
     }
@@ -47,9 +47,9 @@ def digest(*content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
-def joined(signatures: Sequence[Signature]) -> Signature:
+def combine_signatures(signatures: Sequence[Signature]) -> Signature:
     """Return the signature of a mean over runs that differ only in the seed."""
-    return {**signatures[0], _SEED: ",".join(entries[_SEED] for entries in signatures)}
+    return {**signatures[0], _SEED_ENTRY: ",".join(entries[_SEED_ENTRY] for entries in signatures)}
 
 
 def as_line(entries: Signature) -> str:

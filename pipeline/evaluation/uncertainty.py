@@ -56,7 +56,7 @@ class Difference:
     seed_variance: float
     degrees_of_freedom: float
 
-    def reach(self, quantile: float) -> float:
+    def half_width(self, quantile: float) -> float:
         """Return a bound on how far the value lies above the true difference.
 
         The bound holds with a probability of `quantile`. Seeds and examples are crossed random effects. The squared
@@ -77,17 +77,17 @@ class Difference:
     @property
     def low(self) -> float:
         """The lower end of the 95% confidence interval."""
-        return self.value - self.reach(0.975)
+        return self.value - self.half_width(0.975)
 
     @property
     def high(self) -> float:
         """The upper end of the 95% confidence interval."""
-        return self.value + self.reach(0.975)
+        return self.value + self.half_width(0.975)
 
     @property
     def detectable(self) -> float:
         """The true difference for which such an interval excludes 0 about 80% of the time, with at least five runs."""
-        return self.reach(0.975) + self.reach(0.8)
+        return self.half_width(0.975) + self.half_width(0.8)
 
 
 def jackknife(name: str, labels: Values, predictions: Values, probabilities: Floats | None = None) -> Floats:
@@ -113,8 +113,8 @@ def jackknife(name: str, labels: Values, predictions: Values, probabilities: Flo
 
 def _variance(jackknives: Floats) -> Any:
     """Estimate the variance over examples (Efron and Tibshirani 1993, section 11.5) from shape (..., 1 + groups)."""
-    left_out = jackknives[..., 1:]
-    return (left_out.shape[-1] - 1) * np.var(left_out, axis=-1)
+    leave_one_out_scores = jackknives[..., 1:]
+    return (leave_one_out_scores.shape[-1] - 1) * np.var(leave_one_out_scores, axis=-1)
 
 
 def difference(a: Floats, b: Floats, *, same_seeds: bool) -> Difference:
@@ -252,15 +252,15 @@ def _jackknife_interval(scale: str, n: int, values: Floats) -> Interval:
         gap = (1 - _wilson(n, n).low) * (2 if scale == "correlation" else 1)
         return Interval(value - gap, value) if value == 1 else Interval(value, value + gap)
     middle = transform(value)
-    reach = float(stdtrit(len(values) - 2, 0.975)) * sqrt(_variance(values)) / slope(value)
-    return Interval(inverse(middle - reach), inverse(middle + reach))
+    half_width = float(stdtrit(len(values) - 2, 0.975)) * sqrt(_variance(values)) / slope(value)
+    return Interval(inverse(middle - half_width), inverse(middle + half_width))
 
 
 def _wilson(hits: int, n: int) -> Interval:
     if n == 0:
         return Interval(0, 1)
-    proportion, spread = hits / n, _Z**2 / n
-    center = (proportion + spread / 2) / (1 + spread)
-    reach = sqrt(spread * (proportion * (1 - proportion) + spread / 4)) / (1 + spread)
+    proportion, z2_per_n = hits / n, _Z**2 / n
+    center = (proportion + z2_per_n / 2) / (1 + z2_per_n)
+    half_width = sqrt(z2_per_n * (proportion * (1 - proportion) + z2_per_n / 4)) / (1 + z2_per_n)
     # With rounding, a perfect score could lie outside its own interval.
-    return Interval(0 if hits == 0 else center - reach, 1 if hits == n else center + reach)
+    return Interval(0 if hits == 0 else center - half_width, 1 if hits == n else center + half_width)

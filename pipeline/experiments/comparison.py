@@ -12,7 +12,7 @@ from pipeline.core.output import rounded
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, is_defined, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, format_label, label_probability
-from pipeline.evaluation.signature import Signature, joined
+from pipeline.evaluation.signature import Signature, combine_signatures
 from pipeline.evaluation.uncertainty import (
     FEWEST_CHANGED,
     Difference,
@@ -22,7 +22,7 @@ from pipeline.evaluation.uncertainty import (
     reasons_for_narrow_intervals,
 )
 from pipeline.experiments.folds import FOLD_SPLIT, fold_scores, pooled_run
-from pipeline.experiments.identity import FOLD, SEED
+from pipeline.experiments.identity import FOLD_KEY, SEED_KEY
 from pipeline.experiments.revisions import BASELINE, Run, read_runs
 from pipeline.params import Params, load_params
 
@@ -67,11 +67,11 @@ class Side(NamedTuple):
     def parameters(self) -> dict[str, Any]:
         """The parameters of the runs. A seed group has a list of seeds."""
         first = self.runs[0].parameters  # The other runs differ from it only in the seed.
-        return first | {SEED: self.seeds} if len(self.runs) > 1 else first
+        return first | {SEED_KEY: self.seeds} if len(self.runs) > 1 else first
 
     @property
     def signature(self) -> Signature:
-        return joined([run.signature for run in self.runs])
+        return combine_signatures([run.signature for run in self.runs])
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,14 @@ class Comparison:
         return METRICS[self.task.metrics[0]]
 
     @property
-    def judged_split(self) -> str:
+    def verdict_split(self) -> str:
         """The name of the split that the verdict is about."""
         return next(iter(self.splits))
 
     @property
-    def judged(self) -> SplitComparison:
+    def verdict_comparison(self) -> SplitComparison:
         """The split that the verdict is about."""
-        return self.splits[self.judged_split]
+        return self.splits[self.verdict_split]
 
     @property
     def single_runs(self) -> bool:
@@ -167,7 +167,7 @@ class Comparison:
     @property
     def difference(self) -> Difference:
         """The difference that the verdict is about."""
-        return self.judged.difference[self.task.metrics[0]]
+        return self.verdict_comparison.difference[self.task.metrics[0]]
 
     @property
     def detectable(self) -> float | None:
@@ -176,16 +176,18 @@ class Comparison:
         The power for fold groups has not been simulated.
         """
         too_few_seeds = self.seeds is not None and self.difference.runs < _FEWEST_SEEDS
-        if self.identical or self.folds or too_few_seeds or self.judged.changed < FEWEST_CHANGED:
+        if self.identical or self.folds or too_few_seeds or self.verdict_comparison.changed < FEWEST_CHANGED:
             return None
         return self.difference.detectable
 
     @property
     def significant(self) -> bool:
-        return self.judged.changed >= FEWEST_CHANGED and (self.difference.low > 0 or self.difference.high < 0)
+        return self.verdict_comparison.changed >= FEWEST_CHANGED and (
+            self.difference.low > 0 or self.difference.high < 0
+        )
 
     @property
-    def better(self) -> str | None:
+    def better_side(self) -> str | None:
         """A or B. None without evidence, and for two single runs."""
         if not self.significant or self.single_runs:
             return None
@@ -194,21 +196,23 @@ class Comparison:
     @property
     def verdict(self) -> str:
         metric, difference = self.metric, self.difference
-        score = f"{self.judged_split} {metric.title}"
+        score = f"{self.verdict_split} {metric.title}"
         points = "" if metric.scale == "error" else " points"
         low, high = metric.format_difference(difference.low), metric.format_difference(difference.high)
         interval = f"95% confidence interval: {low} to {high}{points}"
         if self.identical:
-            changed = [name for name, entries in self.changes.items() if entries]
-            suffix = f"although A and B differ in {' and '.join(changed)}" if changed else "and so are the parameters"
+            differing = [title for title, entries in self.changes.items() if entries]
+            suffix = "and so are the parameters"
+            if differing:
+                suffix = f"although A and B differ in {' and '.join(differing)}"
             return f"no difference: the predictions are identical, {suffix}"
         if not self.significant:
             verdict = f"no evidence of a difference in {score} ({interval})"
-            if self.judged.changed >= FEWEST_CHANGED:
+            if self.verdict_comparison.changed >= FEWEST_CHANGED:
                 return verdict
-            counts = f"{self.judged.changed} {self.task.noun} changed (at least {FEWEST_CHANGED} are needed)"
-            return f"{verdict}, because only {counts}"
-        subject = {"A": "B is worse", "B": "B is better", None: "these two models differ"}[self.better]
+            count = self.verdict_comparison.changed
+            return f"{verdict}, because fewer than {FEWEST_CHANGED} {self.task.noun} changed ({count})"
+        subject = {"A": "B is worse", "B": "B is better", None: "these two models differ"}[self.better_side]
         value = f"{metric.format_difference(difference.value)}{points}"
         return f"{subject}: {value} {'of' if points else 'in'} {score} ({interval})"
 
@@ -217,7 +221,7 @@ class Comparison:
         """Sentences to show next to the verdict."""
         caveats = []
         if not self.identical:
-            if self.judged_split == "validation":
+            if self.verdict_split == "validation":
                 caveats.append(ON_VALIDATION)
             if self.single_runs:
                 caveats.append(_LINEAR_MODEL if BASELINE in (self.a, self.b) else _TWO_RUNS)
@@ -239,10 +243,17 @@ def read_side(name: str, params: Params | None = None, seeds: int | None = None)
     """
     metrics = (params or load_params()).evaluate.metrics
     runs = [with_metrics(run, metrics) for run in read_runs(name, seeds)]
-    is_group = runs[0].name != name  # The runs of a group have its name and a number.
-    if is_group and runs[0].fold and (len(runs) == 1 or runs[0].fold != runs[1].fold):
+    if _is_fold_group(name, runs):
         return Side(name, [pooled_run(name, runs)], runs)
     return Side(name, runs)
+
+
+def _is_fold_group(name: str, runs: Sequence[Run]) -> bool:
+    """Return whether the runs have different folds. A seed group may also use a fold, but only one."""
+    is_group = runs[0].name != name  # The runs of a group have its name and a number.
+    if not is_group or runs[0].fold is None:
+        return False
+    return len(runs) == 1 or runs[0].fold != runs[1].fold
 
 
 def with_metrics(run: Run, names: list[str] | None) -> Run:
@@ -307,19 +318,19 @@ def compare(a: Side, b: Side) -> Comparison:
             first.predictions[splits[0]].labels,
             split_type=None if a.folds else first.split_type,
         ),
-        degenerate=[phrase for side in (a, b) if (phrase := degenerate(side, splits[0]))],
+        degenerate=[phrase for side in (a, b) if (phrase := describe_degenerate_runs(side, splits[0]))],
     )
 
 
 def _require_same_configuration(side: Side) -> None:
     """Raise UserError if the runs of a group differ in more than the seed or the fold, or have the same one."""
-    runs, varied, command = (side.folds, FOLD, "folds") if side.folds else (side.runs, SEED, "seeds")
+    runs, varied_key, command = (side.folds, FOLD_KEY, "folds") if side.folds else (side.runs, SEED_KEY, "seeds")
     for left, right in pairwise(runs):
         changes = _changes(_configuration(left), _configuration(right))
-        if changes.keys() != {varied}:
-            problem = f"have the same {varied}"
-            if varied in changes:
-                del changes[varied]
+        if changes.keys() != {varied_key}:
+            problem = f"have the same {varied_key}"
+            if varied_key in changes:
+                del changes[varied_key]
                 problem = f"differ in {_describe_changes(changes)}"
             raise UserError(
                 f"{side.name} is not one configuration with several {command}: {left.name} and {right.name} {problem}. "
@@ -331,7 +342,7 @@ def _require_same_configuration(side: Side) -> None:
 def _configuration(run: Run) -> dict[str, Any]:
     """Return everything that two runs of a group have in common, except for the seed or the fold."""
     split = {name: value for name, value in run.parameters.get("data.split", {}).items() if name != "fold"}
-    settings = run.parameters | {"data.split": split, FOLD: run.fold}
+    settings = run.parameters | {"data.split": split, FOLD_KEY: run.fold}
     return settings | run.environment | {"training code": run.code}
 
 
@@ -484,10 +495,12 @@ def _mean_predictions(task: Task, runs: Sequence[Predictions]) -> tuple[Floats, 
         correct = mean.argmax(axis=1) == labels
     else:
         correct = ((mean > 0.5) == labels).all(axis=1)
-    return (runs[0].right if len(runs) == 1 else correct).astype(float), label_probability(mean, labels)
+    if len(runs) == 1:
+        correct = runs[0].is_correct  # The rounded probabilities of two classes may be equal.
+    return correct.astype(float), label_probability(mean, labels)
 
 
-def degenerate(side: Side, split: str) -> str:
+def describe_degenerate_runs(side: Side, split: str) -> str:
     """Describe the runs of a side with the same prediction for all examples of a split, or of their fold.
 
     The description is empty if there are none.

@@ -13,9 +13,9 @@ from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, scores
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals, score_intervals
-from pipeline.experiments.comparison import Side, degenerate, read_side
+from pipeline.experiments.comparison import Side, describe_degenerate_runs, read_side
 from pipeline.experiments.folds import FOLD_SPLIT, OUT_OF_FOLD, fold_scores
-from pipeline.experiments.identity import FOLD, identity, overridden
+from pipeline.experiments.identity import FOLD_KEY, identity, load_overridden_params
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.running import Experiment, run_group
 
@@ -30,15 +30,15 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
     Raises:
         UserError: predict.max_samples is set, or a run failed. The runs that had already started are finished first.
     """
-    params = overridden(overrides, FOLD)
+    params = load_overridden_params(overrides, FOLD_KEY)
     if params.predict.max_samples is not None:
         raise UserError("predict.max_samples must be null, so that the models predict all rows of their folds.")
-    group = f"folds-{identity(overrides, FOLD)}-{k}"
+    group = f"folds-{identity(overrides, FOLD_KEY)}-{k}"
     experiments = [
         Experiment(
             name=f"{group}-{number}",
             overrides=overrides,
-            varied=f"{FOLD}={number}/{k}",
+            varied_override=f"{FOLD_KEY}={number}/{k}",
             title=f"fold {number} of {k}",
         )
         for number in range(1, k + 1)
@@ -102,7 +102,7 @@ def _scores(side: Side, directory: Path) -> list[str]:
         "The interval reflects the choice of the rows that these models predict, but not of the rows that they learned "
         "from.",
         *reasons_for_narrow_intervals(task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split_type),
-        *([f"Warning: {warning}."] if (warning := degenerate(side, OUT_OF_FOLD)) else []),
+        *([f"Warning: {warning}."] if (warning := describe_degenerate_runs(side, OUT_OF_FOLD)) else []),
         f"Signature: {as_line(run.signature)}",
         f"Predictions: {directory / 'predictions.parquet'}",
         f"To compare with another group: python -m pipeline.compare {side.name} OTHER",

@@ -22,7 +22,7 @@ def decide(comparison: Comparison, margin: float) -> Decision:
     Args:
         margin: The smallest drop to reject, in points, or in the units of an error.
     """
-    metric, changed = comparison.metric, comparison.judged.changed
+    metric, changed = comparison.metric, comparison.verdict_comparison.changed
     low, high = comparison.difference.low, comparison.difference.high
     if metric.sign < 0:  # Lower is better, so the gain is minus the difference.
         low, high = -high, -low

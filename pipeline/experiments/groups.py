@@ -5,13 +5,13 @@ from statistics import mean, stdev
 from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
-from pipeline.experiments.comparison import ON_VALIDATION, Side, degenerate, read_side
-from pipeline.experiments.identity import SEED, identity, overridden
+from pipeline.experiments.comparison import ON_VALIDATION, Side, describe_degenerate_runs, read_side
+from pipeline.experiments.identity import SEED_KEY, identity, load_overridden_params
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.running import Experiment, run_group
 
 
-def group_name(overrides: list[str]) -> str:
+def seed_group_name(overrides: list[str]) -> str:
     """Return `seeds-<identity>`. Raises UserError if `identity` does."""
     return f"seeds-{identity(overrides)}"
 
@@ -22,13 +22,18 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> Side:
     Raises:
         UserError: A run failed. The other runs that have started end first.
     """
-    group = group_name(overrides)
+    group = seed_group_name(overrides)
     experiments = [
-        Experiment(name=f"{group}-{seed}", overrides=overrides, varied=f"{SEED}={seed}", title=f"seed {seed} of {n}")
+        Experiment(
+            name=f"{group}-{seed}",
+            overrides=overrides,
+            varied_override=f"{SEED_KEY}={seed}",
+            title=f"seed {seed} of {n}",
+        )
         for seed in range(1, n + 1)
     ]
     run_group(group, experiments, jobs)
-    side = read_side(group, overridden(overrides), seeds=n)
+    side = read_side(group, load_overridden_params(overrides), seeds=n)
     print("\n".join(_summary(side)))
     return side
 
@@ -45,7 +50,7 @@ def _summary(side: Side) -> list[str]:
             statistics = (mean(scores), stdev(scores), min(scores), max(scores))
             cells = [metric.format(value, 2) for value in statistics]
             rows.append([f"{split} {metric.title}", f"{len(scores)}", *cells])
-    warning = degenerate(side, "validation")
+    warning = describe_degenerate_runs(side, "validation")
     return [
         *aligned(rows, "right"),
         SCORE_UNITS,

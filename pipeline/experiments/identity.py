@@ -15,14 +15,14 @@ from pipeline.core.paths import users_path
 from pipeline.core.yaml12 import read_yaml
 from pipeline.params import LOCK, PARAMS, Params, load_params
 
-SEED = "train.seed"
-FOLD = "data.split.fold"
+SEED_KEY = "train.seed"
+FOLD_KEY = "data.split.fold"
 _PIPELINE = Path("dvc.yaml")
 _OUTPUTS = ("outs", "metrics", "plots")  # the keys for the outputs of a stage in dvc.yaml
 _CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
 
-def identity(overrides: list[str], varied: str = SEED) -> str:
+def identity(overrides: list[str], varied_key: str = SEED_KEY) -> str:
     """Hash everything that can change the results of a run, except for the key that the runs of a group vary.
 
     The hash covers the parameters, the code, the locked packages, the user's own data, a local base model, and the
@@ -30,7 +30,7 @@ def identity(overrides: list[str], varied: str = SEED) -> str:
 
     Args:
         overrides: Parameters as for `dvc exp run -S`.
-        varied: SEED or FOLD.
+        varied_key: SEED_KEY or FOLD_KEY.
 
     Raises:
         UserError: DVC or `load_params` rejects an override.
@@ -38,9 +38,9 @@ def identity(overrides: list[str], varied: str = SEED) -> str:
     from pipeline.modeling.device import usable_device
     from pipeline.modeling.environment import environment
 
-    params = overridden(overrides, varied).model_dump()
+    params = load_overridden_params(overrides, varied_key).model_dump()
     surroundings = environment(usable_device(params["train"]["precision"]))
-    if varied == SEED:
+    if varied_key == SEED_KEY:
         del params["train"]["seed"]
     else:
         del params["data"]["split"]["fold"]
@@ -69,8 +69,8 @@ def _file_hash(file: Path, size: int, modified: int) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def overridden(overrides: list[str], varied: str = SEED) -> Params:
-    """Return params.yaml with the overrides of a run, which must not set the key that the runs vary.
+def load_overridden_params(overrides: list[str], varied_key: str = SEED_KEY) -> Params:
+    """Return params.yaml with the overrides of a run, which must not set the key that differs between the runs.
 
     Raises:
         UserError: DVC or `load_params` rejects an override.
@@ -79,8 +79,8 @@ def overridden(overrides: list[str], varied: str = SEED) -> Params:
 
     load_params()  # An error in the file itself must not be blamed on an override.
     settings = " ".join(overrides)
-    if any(override.lstrip("+").startswith(f"{varied}=") for override in overrides):
-        raise UserError(f"{settings}: {varied} is chosen for each run. Remove it.")
+    if any(override.lstrip("+").startswith(f"{varied_key}=") for override in overrides):
+        raise UserError(f"{settings}: {varied_key} is chosen for each run. Remove it.")
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, PARAMS)
         shutil.copyfile(PARAMS, copy)

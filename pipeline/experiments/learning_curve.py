@@ -10,12 +10,12 @@ from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import BOUNDS, difference, jackknife, score_intervals
-from pipeline.experiments.comparison import Side, degenerate, read_side
-from pipeline.experiments.groups import group_name
-from pipeline.experiments.identity import SEED, overridden
+from pipeline.experiments.comparison import Side, describe_degenerate_runs, read_side
+from pipeline.experiments.groups import seed_group_name
+from pipeline.experiments.identity import SEED_KEY, load_overridden_params
 from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
-from pipeline.experiments.revisions import experiment_commits, read_train_rows
+from pipeline.experiments.revisions import count_train_rows, experiment_commits
 from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_all, run_group
 
 SIZE = "train.max_train_samples"
@@ -46,29 +46,31 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     Raises:
         UserError: The size is already set, train has too few rows, or a run failed.
     """
-    params = overridden(overrides)
+    params = load_overridden_params(overrides)
     if params.train.max_train_samples is not None:
         raise UserError(f"{SIZE} is chosen for each run. Set it to null.")
-    group = group_name(overrides)
+    group = seed_group_name(overrides)
     name = f"{group.replace('seeds', 'curve')}-{sizes}x{seeds}"
     fractions = [0.5**halvings for halvings in range(sizes)]
-    first = Experiment(name=f"{group}-1", overrides=overrides, varied=f"{SEED}=1", title=f"run 1 of {sizes * seeds}")
+    first = Experiment(
+        name=f"{group}-1", overrides=overrides, varied_override=f"{SEED_KEY}=1", title=f"run 1 of {sizes * seeds}"
+    )
     if first.name not in experiment_commits():
         log.info("%s: the first run has all rows of train. Their number determines the other sizes.", name)
         log.info("%s", describe_cost(fractions * seeds))
         run_all([first], jobs)
 
-    rows = (read_train_rows(first.name) * np.array(fractions)).astype(int).tolist()
+    rows = (count_train_rows(first.name) * np.array(fractions)).astype(int).tolist()
     _require_enough(rows)
     settings = [overrides, *([*overrides, f"{SIZE}={number}"] for number in rows[1:])]
-    groups = [group_name(setting) for setting in settings]
+    groups = [seed_group_name(setting) for setting in settings]
     if groups[0] != group:
         raise UserError(INPUTS_CHANGED)
     experiments = [
         Experiment(
             name=f"{groups[size]}-{seed}",
             overrides=settings[size],
-            varied=f"{SEED}={seed}",
+            varied_override=f"{SEED_KEY}={seed}",
             title=f"run {size * seeds + seed} of {sizes * seeds}, {rows[size]:,} rows",
             fraction=fractions[size],
         )
@@ -97,14 +99,15 @@ def _require_enough(rows: list[int]) -> None:
 
 def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
     """Return the scores, the curve through them, and what more rows would change, from the smallest sample on."""
-    task = sides[-1].runs[0].task
+    first = sides[-1].runs[0]
+    task = first.task
     name = task.metrics[0]
     points, fitted = [], {}
     for side, number in zip(sides, rows, strict=True):
         runs = [run.predictions[_SPLIT] for run in side.runs]
         scores = np.array([jackknife(name, run.labels, run.predicted, run.probability) for run in runs])
         low, high = _interval(name, scores, runs[0])
-        warning = degenerate(side, _SPLIT)
+        warning = describe_degenerate_runs(side, _SPLIT)
         points.append({
             "rows": number, "group": side.name, "scores": scores[:, 0].tolist(), "value": float(scores[:, 0].mean()),
             "low": low, "high": high, "warning": warning,
@@ -115,8 +118,8 @@ def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
     if len(fitted) >= FEWEST_SIZES and rows[-1] in fitted:
         prediction = _prediction(name, fitted)
     return {
-        "metric": name, "examples": len(runs[0].idx), "noun": task.noun, "points": points, **prediction,
-        "signature": as_line(sides[-1].signature),
+        "metric": name, "examples": len(first.predictions[_SPLIT].idx), "noun": task.noun, "points": points,
+        **prediction, "signature": as_line(sides[-1].signature),
     }  # fmt: skip
 
 
@@ -141,7 +144,8 @@ def _prediction(name: str, scores: dict[int, Floats]) -> dict[str, Any]:
         scores: The jackknife of each run, shape (seeds, 1 + groups), keyed by the number of rows in ascending order.
     """
     metric, rows = METRICS[name], list(scores)
-    largest, perfect = rows[-1], 0 if metric.scale == "error" else 1
+    largest = rows[-1]
+    perfect = 0 if metric.scale == "error" else 1
     curves = plausible_curves(np.array(rows) / largest, np.abs(perfect - np.array(list(scores.values()))))
     errors_with_all_rows = predicted_errors(curves, 1)
 
@@ -197,7 +201,7 @@ def describe_gains(content: dict[str, Any]) -> list[str]:
     ] or [_NO_PREDICTION]
 
 
-def as_text(content: dict[str, Any]) -> list[str]:
+def summary_lines(content: dict[str, Any]) -> list[str]:
     """Format the content of curve.json for a terminal, as a list of lines."""
     metric, points = METRICS[content["metric"]], content["points"]
     table = [["", "rows", "seeds", f"{_SPLIT} {metric.title}", "95% confidence interval"]]

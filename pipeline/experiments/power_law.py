@@ -64,12 +64,12 @@ def plausible_curves(multiples: Floats, errors: Floats) -> Floats:
     """
     sizes, seeds, columns = errors.shape
     means = errors.mean(axis=1)
-    over_examples = (columns - 2) * np.cov(means[:, 1:], bias=True)
-    over_seeds = errors[..., 0].var(axis=1, ddof=1).mean() / seeds
-    freedom = sizes * (seeds - 1)
+    example_covariance = (columns - 2) * np.cov(means[:, 1:], bias=True)
+    seed_variance = errors[..., 0].var(axis=1, ddof=1).mean() / seeds
+    degrees_of_freedom = sizes * (seeds - 1)
     random = np.random.default_rng(0)
-    drawn = random.multivariate_normal(means[:, 0], over_examples, _DRAWS)
-    variances = over_seeds * freedom / random.chisquare(freedom, (_DRAWS, 1))
+    drawn = random.multivariate_normal(means[:, 0], example_covariance, _DRAWS)
+    variances = seed_variance * degrees_of_freedom / random.chisquare(degrees_of_freedom, (_DRAWS, 1))
     drawn += np.sqrt(variances) * random.standard_normal(drawn.shape)
     parts = np.array_split(drawn, sizes - FEWEST_SIZES + 1)
     return np.concatenate([fit(multiples[first:], part[:, first:]) for first, part in enumerate(parts)], axis=1)

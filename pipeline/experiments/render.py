@@ -68,7 +68,7 @@ def as_json(comparison: Comparison) -> str:
     content = asdict(comparison)
     content |= content.pop("changes")
     del content["interval_caveats"]  # They are among the caveats.
-    content |= {"better": comparison.better, "verdict": comparison.verdict, "caveats": comparison.caveats}
+    content |= {"better": comparison.better_side, "verdict": comparison.verdict, "caveats": comparison.caveats}
     keys = ("value", "low", "high") if comparison.detectable is None else ("value", "low", "high", "detectable")
     for split, result in comparison.splits.items():
         content["splits"][split]["difference"] = {
@@ -80,11 +80,11 @@ def as_json(comparison: Comparison) -> str:
 def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -> str:
     """Format several candidates, each compared with the same baseline, for a terminal."""
     first = comparisons[0]
-    split, name, metric = first.judged_split, first.task.metrics[0], first.metric
+    split, name, metric = first.verdict_split, first.task.metrics[0], first.metric
     rows = [["", "", "B - A", "95% confidence interval", "detectable", "gate"]]
-    rows.append([f"A: {first.a}", metric.format(first.judged.a[name], 2), "", "", "", ""])
+    rows.append([f"A: {first.a}", metric.format(first.verdict_comparison.a[name], 2), "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
-        _, score, *difference = _score_cells(comparison.judged, name)
+        _, score, *difference = _score_cells(comparison.verdict_comparison, name)
         detectable = "" if comparison.detectable is None else metric.format(comparison.detectable, 2)
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
     candidates: dict[str, list[str]] = {}  # keyed by caveat
@@ -154,7 +154,7 @@ def _notes(comparison: Comparison) -> list[str]:
         ]
     if comparison.detectable is not None:
         size = f"{metric.format(comparison.detectable)} {'in' if metric.scale == 'error' else 'points of'}"
-        score = f"{comparison.judged_split} {metric.title}"
+        score = f"{comparison.verdict_split} {metric.title}"
         notes.append(f"A true difference of roughly {size} {score} is detected about 80% of the time.")
     return notes
 
@@ -173,20 +173,22 @@ def _change_rows(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
 
 def _examples_by_heading(comparison: Comparison) -> dict[str, list[ChangedExample]]:
     """Return headings, each with the first fixed or broken examples of the split that the verdict is about."""
-    task, judged = comparison.task, comparison.judged
+    task, judged = comparison.task, comparison.verdict_comparison
     if task.problem_type == "regression":
-        mean, first = "prediction", "The largest changes"
+        quantity = "prediction"
+        order = "The largest changes"
         groups = {"Closer to the label in B": judged.fixed, "Farther from the label in B": judged.broken}
     else:
-        mean, first = "probability", "The most confident ones in B"
+        quantity = "probability"
+        order = "The most confident ones in B"
         groups = {"Fixed (wrong in A, right in B)": judged.fixed, "Broken (right in A, wrong in B)": judged.broken}
     by_heading = {}
     for change, examples in groups.items():
-        heading = f"{change}: {len(examples):,} {comparison.judged_split} {task.noun}"
+        heading = f"{change}: {len(examples):,} {comparison.verdict_split} {task.noun}"
         if comparison.seeds is not None:
-            heading += f", by the mean {mean} over runs"
+            heading += f", by the mean {quantity} over runs"
         if examples:
-            heading += f". {first}:"
+            heading += f". {order}:"
         by_heading[heading] = examples[:_EXAMPLES]
     return by_heading
 

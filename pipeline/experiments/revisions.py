@@ -18,7 +18,7 @@ from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import Signature, digest, signature
-from pipeline.experiments.identity import SEED
+from pipeline.experiments.identity import SEED_KEY
 from pipeline.params import LOCK, PARAMS
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Run(NamedTuple):
 
     @property
     def seed(self) -> int:
-        return int(self.parameters[SEED])
+        return int(self.parameters[SEED_KEY])
 
     @property
     def split_type(self) -> str | None:
@@ -128,7 +128,7 @@ def read_train_details(commit: str) -> dict[str, Any]:
     return parse_details(_git("show", f"{commit}:{file}") or "")
 
 
-def read_train_rows(name: str) -> int:
+def count_train_rows(name: str) -> int:
     """Return the number of training examples in an experiment's data. Raises UserError if it is not in the cache."""
     with _open_revision(name, experiment_commits()[name]) as revision:
         return read_data_card(revision.fetch(RAW, DATA_CARD)).splits[TRAIN].rows
@@ -164,7 +164,7 @@ def _read_run(name: str, commit: str | None) -> Run:
         UserError: The result is incomplete, mixes several runs, or is not in the cache.
     """
     with _open_revision(name, commit) as revision:
-        return revision.run()
+        return revision.read_run()
 
 
 @contextmanager
@@ -192,7 +192,7 @@ class _Revision(NamedTuple):
     files: "DVCFileSystem"
     scratch: Path
 
-    def run(self) -> Run:
+    def read_run(self) -> Run:
         stages, output = (_LINEAR_STAGES, LINEAR) if self.name == BASELINE else (_STAGES, PREDICTIONS)
         parameters, hashes = self._read_lock(stages, output)
         self._warn_of_edits(parameters)
@@ -205,7 +205,7 @@ class _Revision(NamedTuple):
         content = {
             "data": digest(provenance["data"]),
             "base model": digest(provenance["checkpoint"]),
-            SEED: provenance["parameters"]["seed"],
+            SEED_KEY: provenance["parameters"]["seed"],
         }
         return Run(
             name=self.name,

@@ -35,7 +35,7 @@ class Experiment(NamedTuple):
 
     Attributes:
         overrides: Parameters as for `dvc exp run -S`. All runs of a group have the same ones.
-        varied: The override that differs between the runs of a group, such as "train.seed=2".
+        varied_override: The override that differs between the runs of a group, such as "train.seed=2".
         title: The beginning of each log line about the experiment, such as "seed 2 of 5".
         stages: The stages to run, together with the stages that they need. Empty means all stages.
         fraction: The proportion of the training examples that it learns from, to estimate its time.
@@ -43,7 +43,7 @@ class Experiment(NamedTuple):
 
     name: str
     overrides: list[str]
-    varied: str
+    varied_override: str
     title: str
     stages: Sequence[str] = ()
     fraction: float = 1.0
@@ -81,7 +81,7 @@ def describe_cost(fractions: Sequence[float]) -> str:
 
 
 def run_all(experiments: Sequence[Experiment], jobs: int, *, stop_at_failure: bool = True) -> None:
-    """Run experiments that are not finished, `jobs` at a time.
+    """Run all of these experiments, `jobs` at a time.
 
     After a signal, the command exits as soon as the runs have saved their work.
 
@@ -155,7 +155,7 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
     If this command is killed, DVC ends when it prints its next line. The next call for the same experiment then resumes
     from the checkpoints. If the training is still running, the next one waits for it. See `run_directory`.
     """
-    overrides = [*experiment.overrides, experiment.varied]
+    overrides = [*experiment.overrides, experiment.varied_override]
     settings = [f"--set-param={as_dvc_override(override)}" for override in overrides]
     command = [*DVC, "exp", "run", "--temp", "--name", experiment.name, *settings, *experiment.stages]
     lines: list[str] = []
@@ -189,5 +189,5 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
 
 def _require_unchanged(experiment: Experiment) -> None:
     """Raise UserError if the files that DVC would run now no longer match the name of the experiment."""
-    if identity(experiment.overrides, experiment.varied.partition("=")[0]) not in experiment.name:
+    if identity(experiment.overrides, experiment.varied_override.partition("=")[0]) not in experiment.name:
         raise UserError(INPUTS_CHANGED)

@@ -10,13 +10,14 @@ from statistics import mean
 
 from pipeline.core.messages import UserError, log
 from pipeline.evaluation.metrics import SCORES
-from pipeline.experiments.identity import SEED, identity
+from pipeline.experiments.identity import SEED_KEY, identity
 from pipeline.experiments.revisions import experiment_commits, read_train_details
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
 _FIRST_SEED, _SECOND_SEED = 101, 102  # The verdict uses the seeds 1 to 5.
-_METRIC, _ROWS = "train.metric_for_best_model", "predict.max_samples"
+_METRIC_KEY = "train.metric_for_best_model"
+_MAX_SAMPLES_KEY = "predict.max_samples"
 
 
 @dataclass
@@ -24,18 +25,18 @@ class Trial:
     """A point of the search space.
 
     Attributes:
-        overrides: The values of the point as text, by key.
+        values: The values of the point as text, by key.
         scores: The validation scores, by seed. None if the run failed.
     """
 
     number: int
-    overrides: dict[str, str]
+    values: dict[str, str]
     scores: dict[int, float | None] = field(default_factory=dict)
 
     @property
-    def settings(self) -> list[str]:
-        """The overrides in the form of `dvc exp run -S`."""
-        return [f"{key}={value}" for key, value in self.overrides.items()]
+    def overrides(self) -> list[str]:
+        """The values as for `dvc exp run -S`."""
+        return [f"{key}={value}" for key, value in self.values.items()]
 
     @property
     def score(self) -> float | None:
@@ -78,9 +79,9 @@ class Study:
         if not scored:
             raise UserError("All trials failed. Fix the errors above, and search again.")
         ranked = self._ranked(scored)
-        points = list(dict.fromkeys(tuple(trial.settings) for trial in ranked))
+        points = list(dict.fromkeys(tuple(trial.overrides) for trial in ranked))
         best = points[: max(2, len(points) // 3)]
-        self._run([trial for trial in ranked if tuple(trial.settings) in best], _SECOND_SEED)
+        self._run([trial for trial in ranked if tuple(trial.overrides) in best], _SECOND_SEED)
         return self._ranked(self._trials)
 
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
@@ -99,9 +100,9 @@ class Study:
         """Run the trials that have not been run with this seed, and read the scores of all trials."""
         experiments = [
             Experiment(
-                name=f"trial-{identity(trial.settings)}-{seed}",
-                overrides=trial.settings,
-                varied=f"{SEED}={seed}",
+                name=f"trial-{identity(trial.overrides)}-{seed}",
+                overrides=trial.overrides,
+                varied_override=f"{SEED_KEY}={seed}",
                 title=f"trial {trial.number}, seed {seed}",
                 stages=["train"],
             )
@@ -113,20 +114,24 @@ class Study:
         run_all(list(missing.values()), self._jobs, stop_at_failure=False)
         finished = experiment_commits()
         for trial, experiment in zip(trials, experiments, strict=True):
-            trial.scores[seed], result = None, "failed"
+            trial.scores[seed] = None
+            result = "failed"
             if experiment.name in finished:
                 details = read_train_details(finished[experiment.name])
-                self.metric, score = details["metric_for_best_model"], details["score"]
-                trial.scores[seed], result = score, f"validation {self.metric} {score:.4f}"
+                self.metric = details["metric_for_best_model"]
+                trial.scores[seed] = details["score"]
+                result = f"validation {self.metric} {details['score']:.4f}"
             log.info("%s: %s", experiment.title, result)
 
 
 def require_comparable(space: Sequence[Parameter]) -> None:
     """Raise UserError if the trials would be scored by different metrics, or on different examples."""
     for parameter in space:
-        if parameter.key == _METRIC:
-            raise UserError(f"{_METRIC} chooses the score that ranks the trials, so it cannot be searched. Remove it.")
-        if parameter.key.startswith("data.") or parameter.key == _ROWS:
+        if parameter.key == _METRIC_KEY:
+            raise UserError(
+                f"{_METRIC_KEY} chooses the score that ranks the trials, so it cannot be searched. Remove it."
+            )
+        if parameter.key.startswith("data.") or parameter.key == _MAX_SAMPLES_KEY:
             raise UserError(
                 f"{parameter.key} decides which examples are scored, so it must be the same in all trials. Remove it."
             )

@@ -178,12 +178,12 @@ def training_sizes(points: Sequence[Mapping[str, Any]], curve: Sequence[Mapping[
     axis = alt.Axis(tickCount=5) if is_error else _PERCENT
     y = alt.Y("value:Q", title=f"validation {METRICS[name].title}", axis=axis, scale=alt.Scale(zero=False))
     line = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] <= largest])).mark_line().encode(x=x, y=y)
-    beyond = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] >= largest])).encode(x=x)
+    extrapolation = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] >= largest])).encode(x=x)
     scores = alt.Chart(pd.DataFrame(points)).encode(x=x)
     tooltip = [alt.Tooltip("rows:Q", format=","), alt.Tooltip("value:Q", format=".3f" if is_error else ".1%")]
-    band = beyond.mark_area(opacity=0.2).encode(y="low:Q", y2="high:Q")
+    band = extrapolation.mark_area(opacity=0.2).encode(y="low:Q", y2="high:Q")
     return _layered(
-        *([band, line, beyond.mark_line(strokeDash=_DASHES[1]).encode(y=y)] if curve else []),
+        *([band, line, extrapolation.mark_line(strokeDash=_DASHES[1]).encode(y=y)] if curve else []),
         scores.mark_rule(style="interval").encode(y="low:Q", y2="high:Q"),
         scores.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip),
         height=320,

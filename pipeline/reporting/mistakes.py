@@ -41,14 +41,14 @@ class Piece(NamedTuple):
     differs: bool
 
 
-def worst(task: Task, predictions: Predictions) -> list[MistakeGroup]:
+def worst_mistakes(task: Task, predictions: Predictions) -> list[MistakeGroup]:
     """Select the worst mistakes. Ties keep the order of the data.
 
     The most confident mistakes are the worst. With two classes, there is a group for each class that was wrongly
     predicted. With several labels per example, an example counts by its most confident wrong label. For a regression,
     the largest errors are the worst.
     """
-    wrong = ~predictions.right
+    wrong = ~predictions.is_correct
     if task.problem_type == "regression":
         severity = np.abs(predictions.predicted - predictions.labels)
     elif task.problem_type == "multi_label_classification":

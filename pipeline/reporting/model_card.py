@@ -55,11 +55,11 @@ def model_card(results: Results) -> str:
     return TEMPLATES.get_template("model_card.md.jinja").render(
         **vars(results),
         example=_example(results),
-        all_labels=_listing([code(label) for label in task.labels]),
+        all_labels=_join_labels([code(label) for label in task.labels]),
         front_matter=front_matter.to_yaml(),
         loss=LOSSES[task.problem_type],
         metrics=[METRICS[name] for name in metrics],
-        never_predicted=_listing([f"{code(task.labels[label])} (0 of {n:,} {task.noun})" for label, n in missing]),
+        never_predicted=_join_labels([f"{code(task.labels[label])} (0 of {n:,} {task.noun})" for label, n in missing]),
         provenance_json=json.dumps(results.provenance, indent=2, sort_keys=True),
         sample_size=results.sample_size,
         scores="\n".join(_score_table(results, metrics)),
@@ -74,7 +74,7 @@ def _example(results: Results) -> str:
     return json.dumps({"text": "One text.", "text_pair": results.tokenization["pair_separator"] + "Another text."})
 
 
-def _listing(labels: list[str]) -> str:
+def _join_labels(labels: list[str]) -> str:
     return ", ".join(labels[:_MOST_LABELS]) + (", ..." if len(labels) > _MOST_LABELS else "")
 
 

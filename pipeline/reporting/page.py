@@ -16,7 +16,7 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals
 from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
-from pipeline.reporting.slices import FEW, Slice, score_slices, slice_metrics
+from pipeline.reporting.slices import FEWEST_ROWS, Slice, score_slices, slice_metrics
 from pipeline.reporting.templates import SINGULAR, TEMPLATES, better_or_worse, format_number
 from pipeline.reporting.training_curves import Epoch
 
@@ -52,13 +52,13 @@ def page(results: Results) -> str:
             epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
         ),
         epochs=epochs,
-        few=FEW,
+        few=FEWEST_ROWS,
         frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
         guessing=_guessing(task, predictions[verdict_split]),
         meanings={name: metric.meaning for name, metric in METRICS.items()},
         mistakes=[
             (group, [_mistake(results, verdict_split, position) for position in group.positions])
-            for group in mistakes.worst(task, predictions[verdict_split])
+            for group in mistakes.worst_mistakes(task, predictions[verdict_split])
         ],
         most_classes=_MOST_CLASSES,
         never_predicted=never_predicted(results.diagnostics[verdict_split]),
@@ -107,7 +107,7 @@ def training_sizes_page(content: Mapping[str, Any], sentences: Sequence[str]) ->
 
 def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Slice]:
     """Return the slices in which a metric is clearly worse than its value on all rows."""
-    scored = [part for part in slices if part.n >= FEW and name in part.scores]
+    scored = [part for part in slices if part.n >= FEWEST_ROWS and name in part.scores]
     return [part for part in scored if better_or_worse(part.intervals[name], overall, name) == "worse"]
 
 

@@ -18,7 +18,7 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.templates import SINGULAR
 
-FEW = 20  # The scores of fewer rows are too uncertain to tell anything.
+FEWEST_ROWS = 20  # The scores of fewer rows are too uncertain to tell anything.
 OVERLAPS = (0.4, 0.6)  # These bounds divide the pairs of MRPC into thirds of about equal size.
 _MOST_VALUES = 20  # of a column. All rarer values are one slice.
 
@@ -84,13 +84,13 @@ def score_slices(task: Task, rows: pd.DataFrame, predictions: Predictions) -> li
 
 def _assignments(task: Task, rows: pd.DataFrame) -> Iterator[tuple[str, Assignment]]:
     texts = [rows[column].tolist() for column in task.text_columns]
-    yield "Length", by_length(texts)
+    yield "Length", assign_by_length(texts)
     if task.pairs:
-        yield "Word overlap", by_overlap(*texts)
+        yield "Word overlap", assign_by_overlap(*texts)
     leakage = rows[LEAKAGE].to_numpy()
     yield "Leakage", (("no text in train", "a text in train", f"the whole {SINGULAR[task.noun]} in train"), leakage)
     for column in task.slice_columns:
-        yield f"Column {column}", by_column(column, rows[column].tolist())
+        yield f"Column {column}", assign_by_column(column, rows[column].tolist())
 
 
 def words(text: str) -> list[str]:
@@ -98,7 +98,7 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def by_length(texts: Sequence[Sequence[str]]) -> Assignment:
+def assign_by_length(texts: Sequence[Sequence[str]]) -> Assignment:
     """Divide the rows into thirds, by the number of words in all their texts."""
     lengths = np.sum([[len(words(text)) for text in column] for column in texts], axis=0)
     low, high = np.quantile(lengths, (1 / 3, 2 / 3), method="lower").tolist()
@@ -107,7 +107,7 @@ def by_length(texts: Sequence[Sequence[str]]) -> Assignment:
     return names, np.searchsorted([low, high], lengths)
 
 
-def by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
+def assign_by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
     """Divide the pairs at the bounds OVERLAPS, by the Jaccard index of the two sets of words of each pair."""
     pairs = [(set(words(left)), set(words(right))) for left, right in zip(first, second, strict=True)]
     overlaps = [len(left & right) / max(len(left | right), 1) for left, right in pairs]
@@ -116,7 +116,7 @@ def by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
     return names, np.searchsorted(OVERLAPS, overlaps)
 
 
-def by_column(column: str, values: Sequence[str]) -> Assignment:
+def assign_by_column(column: str, values: Sequence[str]) -> Assignment:
     """Divide by the values of a column, most frequent first. The rarer values are one slice."""
     frequent = [value for value, _ in Counter(values).most_common(_MOST_VALUES)]
     position = {value: number for number, value in enumerate(frequent)}

@@ -122,9 +122,9 @@ def _still_improving(epochs: Sequence[Epoch], name: str) -> Finding | None:
     smallest_gain = _GAIN_ERROR * best if _is_error(name) else _GAIN
     if gain <= smallest_gain or _best(epochs, "loss") is not last:
         return None
-    by = f"{gain:.3f}" if _is_error(name) else f"{100 * gain:.1f} points"
+    lead = f"{gain:.3f}" if _is_error(name) else f"{100 * gain:.1f} points"
     text = (
-        f"The last epoch ({last.number}) has the best validation {SCORES[name].title}, by {by}"
+        f"The last epoch ({last.number}) has the best validation {SCORES[name].title}, by {lead}"
         f"{'' if name == 'loss' else ', and the lowest validation loss'}. More epochs may improve the model further."
     )
     return Finding("Still improving", text)

@@ -186,13 +186,13 @@ def _log_rows_without_labels(column: LabelColumn, encoded: list[list[int] | None
     """Log how many rows have an empty list or field, because the labels of these rows may also be unknown."""
     is_empty = np.array([vector is not None and not any(vector) for vector in encoded])
     splits = [rows for split, rows in column.positions.items() if split != "test" or column.labeled_counts[split]]
-    empty = sum(int(np.count_nonzero(is_empty[part])) for part in splits)
+    empty_rows = sum(int(np.count_nonzero(is_empty[part])) for part in splits)
     total = sum(map(len, splits))
-    if empty:
+    if empty_rows:
         log.info(
             "Column %s is empty in %s of %s rows (%.1f%%), which means that they have none of the labels. If their "
             "labels are unknown, remove these rows.",
-            column.name, f"{empty:,}", f"{total:,}", 100 * empty / total,
+            column.name, f"{empty_rows:,}", f"{total:,}", 100 * empty_rows / total,
         )  # fmt: skip
 
 
