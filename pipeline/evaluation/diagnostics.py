@@ -69,10 +69,9 @@ def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -
             }
     if predictions.swapped is not None:
         regression = predictions.probability is None
-        consistency = (
+        entries["order_consistency"] = (
             pearson(predicted, predictions.swapped) if regression else float(np.mean(predicted == predictions.swapped))
         )
-        entries["order_consistency"] = consistency
     return entries
 
 
@@ -109,21 +108,18 @@ def best_threshold(labels: Ints, probability: Floats) -> float:
 
 def plots(task: Task, predictions: Predictions) -> dict[str, list[tuple[Any, ...]]]:
     """Return the rows of a split for each plot that applies, with the columns of `PLOTS`."""
+    labels, predicted = predictions.labels, predictions.predicted
     if predictions.probability is None:
-        return {
-            "residuals": _downsampled(
-                list(zip(predictions.labels.tolist(), predictions.predicted.tolist(), strict=True))
-            )
-        }
-    correct = (predictions.labels == predictions.predicted).ravel()
+        return {"residuals": _downsampled(list(zip(labels.tolist(), predicted.tolist(), strict=True)))}
+    correct = (labels == predicted).ravel()
     rows: dict[str, list[tuple[Any, ...]]] = {
         "reliability": [*calibration.reliability(predictions.confidence.ravel(), correct)]
     }
-    if predictions.labels.ndim == 1:
-        counts = sorted(Counter(zip(predictions.labels.tolist(), predictions.predicted.tolist(), strict=True)).items())
+    if labels.ndim == 1:
+        counts = sorted(Counter(zip(labels.tolist(), predicted.tolist(), strict=True)).items())
         rows["confusion"] = [(task.labels[actual], task.labels[predicted], n) for (actual, predicted), n in counts]
     if task.binary:
-        counts_above = threshold_counts(predictions.labels, predictions.probability[:, 1])[:2]
+        counts_above = threshold_counts(labels, predictions.probability[:, 1])[:2]
         rows["precision_recall"] = _downsampled(precision_recall_curve(*counts_above))
         rows["roc"] = _downsampled(roc_curve(*counts_above))
     return rows

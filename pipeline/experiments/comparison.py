@@ -182,9 +182,9 @@ class Comparison:
 
     @property
     def significant(self) -> bool:
-        return self.verdict_comparison.changed >= FEWEST_CHANGED and (
-            self.difference.low > 0 or self.difference.high < 0
-        )
+        if self.verdict_comparison.changed < FEWEST_CHANGED:
+            return False
+        return self.difference.low > 0 or self.difference.high < 0
 
     @property
     def better_side(self) -> str | None:
