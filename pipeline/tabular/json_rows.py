@@ -9,21 +9,26 @@ from pipeline.core.messages import UserError
 from pipeline.core.text import literal
 from pipeline.tabular.opening import OnError, RowError, Rows, data_suffix, decoded_lines, open_text
 
+_LONGEST_ROW = 10_000_000  # characters. A longer first line is taken for the whole document, and not read to its end.
+
 
 def is_document(path: Path, encoding: str) -> bool:
     """Return whether a file contains a single JSON value instead of an object on each line."""
     with open_text(path, encoding, newline="\n") as lines:
-        remaining = (line for line in lines if not line.isspace())
-        first = next(remaining, "")
+        first = lines.readline(_LONGEST_ROW)
+        while first.isspace():
+            first = lines.readline(_LONGEST_ROW)
         if first.lstrip().startswith("["):
             return True
         if data_suffix(path) in (".jsonl", ".ndjson"):
             return False
+        if len(first) == _LONGEST_ROW:
+            return True
         try:
             json.loads(first)
         except (ValueError, RecursionError):  # The value continues on the next line.
             return True
-        return next(remaining, None) is None
+        return all(line.isspace() for line in lines)
 
 
 def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnError) -> Rows:

@@ -69,7 +69,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def open_text(path: Path, encoding: str, newline: str) -> Iterator[Iterable[str]]:
+def open_text(path: Path, encoding: str, newline: str) -> Iterator[io.TextIOWrapper]:
     """Open a file like `open_bytes`, and yield its lines. Bytes that cannot be decoded become lone surrogates."""
     codec = text_codec(encoding)
     try:
