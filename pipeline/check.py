@@ -8,6 +8,7 @@ from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
+from pipeline.core.run_directory import inputs_digest
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import require_known, with_compared_metrics, with_selection_metric
 from pipeline.modeling.device import usable_device
@@ -67,11 +68,21 @@ def remove_scores() -> None:
 def main() -> None:
     require_locked()
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
-    check(load_params())
+    params = load_params()
+    check(params)
     remove_scores()
-    # Other stages depend on this file only so that they run after this stage. Its content never changes, so it never
-    # makes them run again.
-    write_text(CHECKED, "params.yaml holds what the stages accept.\n")
+    write_text(CHECKED, f"params.yaml holds what the stages accept.\n{_local_files(params.model.checkpoint)}")
+
+
+def _local_files(checkpoint: str) -> str:
+    """Return a hash of the files of a local base model, or nothing for a model on the Hub.
+
+    The other stages depend on the output of this stage so that they run after it. They must not run again after each
+    change of a parameter, so its content does not depend on values. But if a local base model has other files than at
+    the last run with the same path, DVC must not restore the old ones from its run cache.
+    """
+    model = find_checkpoint(checkpoint)
+    return f"{inputs_digest([model])}\n" if isinstance(model, Path) else ""
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import codecs
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -300,6 +301,20 @@ def keys_of(*names: str) -> list[str]:
 def load_params(path: Path = PARAMS) -> Params:
     """Read and check `params.yaml`. Raises UserError with the key, what it must be, and what was found."""
     return parse_params(read_yaml(path), path)
+
+
+def require_unchanged(params: Params, keys: Sequence[str]) -> None:
+    """Raise UserError if one of the keys has another value in params.yaml now than in `params`.
+
+    DVC reads params.yaml when a stage has ended, and would record a value that the stage has not used.
+    """
+    current = load_params()
+    for key in keys:
+        if attrgetter(key)(current) != attrgetter(key)(params):
+            raise UserError(
+                f"params.yaml: {key} was changed while this stage ran, and DVC would record the new value for the old "
+                'result. Undo the change and run "dvc repro" again. For the new value, run it once more afterwards.'
+            )
 
 
 def parse_params(tree: Any, path: Path = PARAMS) -> Params:

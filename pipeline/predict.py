@@ -1,7 +1,7 @@
 """Predict every validation and test example with the fine-tuned model."""
 
 from pipeline.cli import as_command, parse_arguments
-from pipeline.params import Precision, PredictParams, keys_of, load_params
+from pipeline.params import Precision, PredictParams, keys_of, load_params, require_unchanged
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
@@ -105,6 +105,7 @@ def main() -> None:
             TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS_DIR, params.predict, params.train.precision,
             params.train.num_threads,
         )  # fmt: skip
+    require_unchanged(params, ["predict", "train.num_threads", "train.precision"])
     if distributed.rank() == 0:
         # DVC runs this stage only after it has recorded the model, so no run needs its checkpoints again.
         remove_run_directory(users_path(CHECKPOINTS), run_key(read_json(CLASSIFIER / PROVENANCE, "train")))

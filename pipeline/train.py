@@ -1,7 +1,7 @@
 """Fine-tune the base model on the training examples."""
 
 from pipeline.cli import as_command, parse_arguments
-from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
+from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params, require_unchanged
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(
@@ -165,8 +165,15 @@ def _summary(history: History, params: TrainParams, task: Task, effective_batch:
 def main() -> None:
     require_locked()
     params = load_params()
+    code = code_digest()
     with distributed.process_group(params.runtime.timeout):
         train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS_DIR, users_path(CHECKPOINTS), params.train, params.runtime)
+    require_unchanged(params, ["train"])
+    if code_digest() != code:
+        raise UserError(
+            "The code in pipeline/ was changed while this stage ran, and DVC would record the new code for the old "
+            'model. Undo the change and run "dvc repro" again, which continues after the last step.'
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The check stage rejects bad parameters before any output is removed."""
 
 import re
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,18 @@ def test_check_removes_the_previous_scores_and_its_output_does_not_depend_on_the
     edit(PARAMS, "train.training_args", "{label_smoothing_factor: 1, include_for_metrics: [loss]}")
     main()
     assert CHECKED.read_bytes() == first
+
+
+def test_other_files_of_a_local_base_model_change_the_output(project: Path) -> None:
+    """Otherwise, DVC would restore a copy of the old files, if it has one for the same path in its run cache."""
+    shutil.copytree(yaml.safe_load(PARAMS.read_text())["model"]["checkpoint"], "mine")
+    edit(PARAMS, "model.checkpoint", "./mine")
+    contents = set()
+    for text in ("{}", "{}", '{"changed": true}'):
+        Path("mine", "settings.json").write_text(text)
+        main()
+        contents.add(CHECKED.read_bytes())
+    assert len(contents) == 2
 
 
 def test_a_bad_value_keeps_the_scores_of_the_previous_model(project: Path) -> None:

@@ -212,7 +212,10 @@ def test_a_compiled_model_is_saved_with_the_weight_names_of_transformers(trained
 
 def test_an_accelerate_config_has_no_effect(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # "accelerate launch" sets these variables
-    for name in ("ACCELERATE_DYNAMO_BACKEND", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
+    for name in (
+        "ACCELERATE_DYNAMO_BACKEND", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED",
+        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+    ):  # fmt: skip
         monkeypatch.setenv(name, "INDUCTOR" if "DYNAMO" in name else "true")
     with process_group(60):
         assert not any(name.startswith("ACCELERATE_") for name in os.environ)

@@ -30,8 +30,12 @@ def code_digest() -> str:
 
 
 def inputs_digest(directories: list[Path]) -> str:
-    """Hash the files in `directories`."""
-    return _digest([file for directory in directories for file in directory.rglob("*") if file.is_file()])
+    """Hash the files in `directories`, except for those that .dvcignore excludes.
+
+    `Dataset.map` in a notebook leaves its results next to the dataset that it has opened, and macOS adds .DS_Store.
+    """
+    files = [file for directory in directories for file in directory.rglob("*") if file.is_file()]
+    return _digest([file for file in files if file.name != ".DS_Store" and not file.match("cache-*.arrow")])
 
 
 def run_key(provenance: dict[str, Any]) -> str:

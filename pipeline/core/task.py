@@ -55,6 +55,12 @@ class Task:
         return "test" if "test" in self.scored_splits else "validation"
 
     @property
+    def verdict_split_first(self) -> list[str]:
+        """The splits with scores, starting with the one that verdicts are based on."""
+        first = self.verdict_split
+        return [first, *(split for split in self.scored_splits if split != first)]
+
+    @property
     def pairs(self) -> bool:
         return len(self.text_columns) == 2
 

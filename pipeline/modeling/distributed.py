@@ -26,9 +26,10 @@ from pipeline.core.messages import UserError, log
 _T = TypeVar("_T")
 # `accelerate launch` sets these variables from the file that `accelerate config` wrote. `process_group` removes them,
 # because params.yaml decides. Otherwise, the Trainer could compile or shard the model, or compute in another precision
-# than the rest of the pipeline.
+# than the rest of the pipeline, and the engine "loop" would divide its loss once more.
 _ACCELERATE_CONFIG = (
     "ACCELERATE_MIXED_PRECISION", "ACCELERATE_DYNAMO_", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED",
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
 )  # fmt: skip
 
 

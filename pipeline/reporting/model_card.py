@@ -81,7 +81,7 @@ def _join_labels(labels: list[str]) -> str:
 def _score_table(results: Results, metrics: list[str]) -> list[str]:
     """Return the rows of a table of scores. The metrics by which models are compared have 95% confidence intervals."""
     task, rows = results.task, []
-    splits = sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
+    splits = task.verdict_split_first
     for name in metrics:
         title = f"F1 for {code(task.labels[1])}" if name == "f1" else METRICS[name].title
         show = METRICS[name].format

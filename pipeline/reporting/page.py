@@ -30,7 +30,7 @@ def page(results: Results) -> str:
     """Render the page as HTML. It contains no date and no path, so the same results give the same text."""
     task, predictions, training = results.task, results.predictions, results.training
     verdict_split = task.verdict_split
-    splits = sorted(task.scored_splits, key=lambda split: split != verdict_split)
+    splits = task.verdict_split_first
     # Take the names from history.csv: its columns are in the order of the task's metrics during training.
     curve_names = [name for name in results.plots["history"].columns if name in METRICS]
     epochs = training_curves.epochs(results.plots["history"], curve_names)
