@@ -109,11 +109,16 @@ def assign_by_length(texts: Sequence[Sequence[str]]) -> Assignment:
 
 def assign_by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
     """Divide the pairs at the bounds OVERLAPS, by the Jaccard index of the two sets of words of each pair."""
-    pairs = [(set(words(left)), set(words(right))) for left, right in zip(first, second, strict=True)]
-    overlaps = [len(left & right) / max(len(left | right), 1) for left, right in pairs]
+    overlaps = [_overlap(*texts) for texts in zip(first, second, strict=True)]
     low, high = (round(100 * bound) for bound in OVERLAPS)
     names = (f"up to {low}% shared", f"{low}% to {high}% shared", f"over {high}% shared")
     return names, np.searchsorted(OVERLAPS, overlaps)
+
+
+def _overlap(first: str, second: str) -> float:
+    """Return the Jaccard index of the sets of words of two texts."""
+    first_words, second_words = set(words(first)), set(words(second))
+    return len(first_words & second_words) / max(len(first_words | second_words), 1)
 
 
 def assign_by_column(column: str, values: Sequence[str]) -> Assignment:
