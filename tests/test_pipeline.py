@@ -189,6 +189,29 @@ def test_a_killed_experiment_is_not_recorded_and_resumes(project: Project) -> No
 
 
 @pytest.mark.slow
+def test_a_change_while_the_model_is_trained_is_an_error(project: Project) -> None:
+    """DVC reads params.yaml and the code after the stage has ended, and would record the new ones for the old model."""
+    project.set("train.epochs", "3")
+    params, code = project.root / "params.yaml", project.root / "pipeline" / "training" / "losses.py"
+    history = project.root / "metrics" / "plots" / "history.csv"
+    for file, old, new in ((params, "epochs: 3", "epochs: 2"), (code, "\nimport ", "\n\nimport ")):
+        history.unlink(missing_ok=True)
+        original = file.read_text()
+        command = ("dvc", "repro", "train")
+        with subprocess.Popen(
+            command, cwd=project.root, env=project.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            while not history.exists():
+                assert process.poll() is None
+                time.sleep(0.01)
+            file.write_text(original.replace(old, new, 1))
+            out, _ = process.communicate()
+        assert re.search(r"^error: .* changed while this stage ran", out, re.M) and process.returncode
+        file.write_text(original)
+    assert "resuming from" in project.run("dvc", "repro", "train")
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("committed_result")
 def test_a_clone_gets_the_results_from_a_remote(project: Project, tmp_path: Path) -> None:
     remote = tmp_path / "shared dvc"
