@@ -71,17 +71,17 @@ def main() -> None:
     params = load_params()
     check(params)
     remove_scores()
-    write_text(CHECKED, f"params.yaml holds what the stages accept.\n{_local_files(params.model.checkpoint)}")
+    write_text(CHECKED, f"params.yaml holds what the stages accept.\n{_hash_of_local_files(params)}")
 
 
-def _local_files(checkpoint: str) -> str:
+def _hash_of_local_files(params: Params) -> str:
     """Return a hash of the files of a local base model, or nothing for a model on the Hub.
 
     The other stages depend on the output of this stage so that they run after it. They must not run again after each
     change of a parameter, so its content does not depend on values. But if a local base model has other files than at
     the last run with the same path, DVC must not restore the old ones from its run cache.
     """
-    model = find_checkpoint(checkpoint)
+    model = find_checkpoint(params.model.checkpoint)
     return f"{inputs_digest([model])}\n" if isinstance(model, Path) else ""
 
 
