@@ -71,6 +71,20 @@ def test_rows_that_share_a_text_are_in_the_same_split() -> None:
     assert all(len(count) == 1 for count in where.values())
 
 
+def test_rows_that_share_a_text_or_a_value_of_the_column_are_in_the_same_split() -> None:
+    task = replace(DEMO, text_columns=["sentence1"])
+    texts = [f"text {number // 2}" for number in range(120)]
+    corpus = make_corpus(texts, [number // 60 for number in range(120)], task)
+    # Row 1 has the text of row 0 and the author of row 2, and so on for rows 4 to 7, 8 to 11 and so on.
+    authors = [f"author {(number + 1) // 2 if number % 4 else 100 + number}" for number in range(120)]
+    splits = {"train": authors[:60], "validation": authors[60:]}
+    splits = {split: corpus.splits[split].assign(**{GROUP: values}) for split, values in splits.items()}
+    folds = take_fold(replace(corpus, splits=splits), fold("1/3", type="group")).splits
+    split_by_row = {idx: split for split, rows in folds.items() for idx in rows["idx"]}
+    for first in range(0, 120, 4):
+        assert len({split_by_row[first + offset] for offset in range(4)}) == 1
+
+
 def test_too_few_rows_of_a_class_or_groups_are_rejected() -> None:
     task = replace(DEMO, text_columns=["sentence1"])
     texts = [f"text {number}" for number in range(20)]

@@ -14,7 +14,7 @@ from pipeline.core.task import TRAIN
 from pipeline.params import SplitParams
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.duplicates import hash_rows
-from pipeline.sources.splits import groups_sharing_a_text, strata
+from pipeline.sources.splits import sample_groups, strata
 
 _MOST_PARTS = 10  # of the other rows; one of them is validation
 
@@ -24,7 +24,7 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
 
     The rows of train and validation together are cut into k folds of about the same size, with about the same
     proportion of each label. Rows that share a text, or the value of `split.column` with the split type "group", are
-    in the same fold. A part of the remaining rows, about as large as the original validation split, becomes validation,
+    in the same fold, even if only other rows connect them. A part of the remaining rows, about as large as the original validation split, becomes validation,
     so the epoch is not chosen on the fold. The rest becomes train.
 
     Args:
@@ -41,13 +41,12 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
         )
     number, k = map(int, str(split.fold).split("/"))
     rows = labeled_rows(corpus)
-    if GROUP not in rows:
-        rows[GROUP] = groups_sharing_a_text(hash_rows(rows, corpus.task.text_columns))
-    if rows[GROUP].isna().any():
+    if GROUP in rows and rows[GROUP].isna().any():
         raise UserError(
             "data.split.fold: data.split.column is only read for train, so the groups of the rows of validation are "
             "not known. Move these rows to train, or set data.split.type=stratify."
         )
+    rows[GROUP] = sample_groups(rows, hash_rows(rows, corpus.task.text_columns))
     labels = strata(rows["label"], corpus.task.problem_type)
     _require_rows_of_each_class(labels, corpus, k)
     is_test = _fold_numbers(rows[GROUP], labels, k, split.seed) == number - 1
