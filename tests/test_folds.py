@@ -100,6 +100,24 @@ def test_too_few_rows_of_a_class_or_groups_are_rejected() -> None:
         take_fold(corpus, fold("2/2"))
 
 
+@pytest.mark.parametrize(("texts", "folds"), [(1, 0), (2, 5), (3, 5)])
+def test_the_model_of_each_fold_learns_each_class(texts: int, folds: int) -> None:
+    """All ten rows of the class "equivalent" share a few texts."""
+    task = replace(DEMO, text_columns=["sentence1"])
+    rare = [f"rare text {number % texts}" for number in range(10)]
+    labels = [1] * 10 + [0] * 40
+    corpus = make_corpus([*rare, *(f"text {number}" for number in range(40))], labels, task)
+    for seed in range(3):
+        if not folds:
+            with pytest.raises(UserError, match=r'all rows with the label "equivalent" are in the same fold'):
+                take_fold(corpus, fold("1/5", seed=seed))
+        for number in range(1, folds + 1):
+            splits = take_fold(corpus, fold(f"{number}/5", seed=seed)).splits
+            assert set(splits["train"]["label"]) == {0, 1}
+            assert not set(splits["train"]["sentence1"]) & set(splits["validation"]["sentence1"])
+            assert not splits["validation"].empty
+
+
 @pytest.mark.parametrize("problem_type", ["regression", "multi_label_classification"])
 def test_other_types_of_tasks_have_folds(problem_type: str) -> None:
     labels = [[number % 2, int(number == 5)] if "multi" in problem_type else number / 7 for number in range(40)]
