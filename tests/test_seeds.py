@@ -112,9 +112,10 @@ def test_a_groups_name_depends_on_everything_that_determines_its_results_except_
     Path("mine").mkdir()
     local = seed_group_name(["model.checkpoint=./mine"])
     Path("mine", ".git").mkdir()
-    Path("mine", ".git", "index").touch()
+    for name_of_file in (".git/index", "Thumbs.db", "config.json~"):
+        Path("mine", name_of_file).touch()
     assert seed_group_name(["model.checkpoint=./mine"]) == local, (
-        "git writes its files even if the base model is the same"
+        "git, systems and editors write their files even if the base model is the same"
     )
     Path("mine", "config.json").write_text("{}")
     assert seed_group_name(["model.checkpoint=./mine"]) != local, "a file of the base model has changed"
