@@ -192,6 +192,12 @@ def test_a_fold_group_has_a_single_seed_and_does_not_set_the_fold(toy: Project) 
         run_folds(2, ["predict.max_samples=10"], 1)
 
 
+@pytest.mark.parametrize("name", ["fold", "logit_0", "logit_12"])
+def test_a_text_column_with_the_name_of_a_column_of_the_predictions_is_rejected(name: str, toy: Project) -> None:
+    with pytest.raises(UserError, match=rf'^predictions\.parquet has a column "{name}" of its own\. Rename'):
+        run_folds(2, ["data.task=custom", f"data.text_column_names=[{name}]"], 1)
+
+
 def test_a_fold_that_is_left_in_params_yaml_does_not_change_the_group(toy: Project) -> None:
     """DVC writes it there while it sets up an experiment, and may be killed before it restores the file."""
     expected = identity([], FOLD_KEY)
