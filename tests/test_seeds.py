@@ -200,6 +200,16 @@ def test_a_subdirectory_of_a_repository_is_rejected(tmp_path: Path, monkeypatch:
         group_commits("seeds-00000000")
 
 
+def test_the_reason_of_git_is_a_part_of_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / ".dvc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert group_commits("seeds-00000000") == {}
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(UserError, match=r"its repository\. Git says: fatal: detected dubious ownership in repo.*'$"):
+        group_commits("seeds-00000000")
+
+
 def test_a_failed_run_ends_the_command_with_the_error_of_its_stage(
     toy: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
