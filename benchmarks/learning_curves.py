@@ -39,6 +39,7 @@ SETTINGS = {
     "data.task": "custom",
     "data.name": "null",
     "data.on_leakage": "drop",
+    "data.split.fractions": "[0.9,0.1,0]",  # no test split, which would be taken from train
     "model.checkpoint": MINILM,
     "train.lr": "1e-4",
     "train.batch_size": "8",
@@ -58,8 +59,12 @@ def main() -> None:
     if not arguments.clone.exists():
         make_clone(arguments.clone)
     with as_command(), chdir(arguments.clone):  # as_command shows the progress of the runs.
+        inside: dict[str, list[bool]] = {"one run": [], "mean of the runs": []}
         for task in arguments.tasks:
-            measure(task, arguments.threads)
+            for name, values in measure(task, arguments.threads).items():
+                inside[name] += values
+        for name, values in inside.items():
+            print(f"all tasks, {name}: {sum(values)} of {len(values)} scores are inside (target: 80%)")
 
 
 def make_clone(clone: Path) -> None:
@@ -76,8 +81,12 @@ def make_clone(clone: Path) -> None:
     commit_data(clone)
 
 
-def measure(task: str, threads: str) -> None:
-    """Run a learning curve, and print the scores and the intervals for the score with all rows."""
+def measure(task: str, threads: str) -> dict[str, list[bool]]:
+    """Run a learning curve, and print the scores and the intervals for the score with all rows.
+
+    Returns:
+        Whether each measured score is inside its interval, for single runs and for their mean.
+    """
     columns, problem_type, metric = TASKS[task]
     settings = SETTINGS | {
         "data.directory": f"data/{task}",
@@ -99,21 +108,24 @@ def measure(task: str, threads: str) -> None:
     print(f"{task}, {METRICS[metric].title}: " + ", ".join(f"{n} {100 * scores[n][:, 0].mean():.1f}" for n in scores))
     if rows not in scores or len(scores) <= FEWEST_SIZES:
         print(f"{task}: too many degenerate sizes")
-        return
+        return {}
     full = scores.pop(rows)[:, 0]
     errors = 1 - np.array(list(scores.values()))
     predicted = 1 - predicted_errors(plausible_curves(np.array(list(scores)) / max(scores), errors), rows / max(scores))
     # The score of a single run also depends on its seed.
     noise = np.random.default_rng(0).standard_normal(len(predicted))
     deviation = np.sqrt(errors[..., 0].var(axis=1, ddof=1).mean())
+    inside: dict[str, list[bool]] = {}
     for name, values, measured in (
         ("one run", predicted + deviation * noise, full),
         ("mean of the runs", predicted + deviation / np.sqrt(SEEDS) * noise, full.mean(keepdims=True)),
     ):
         low, high = np.quantile(values, [0.1, 0.9])
-        covered = ((low <= measured) & (measured <= high)).sum()
+        inside[name] = ((low <= measured) & (measured <= high)).tolist()
         text = ", ".join(f"{100 * score:.1f}" for score in measured)
-        print(f"{task}, {name}: 80% interval {100 * low:.1f} to {100 * high:.1f}, measured {text} ({covered} inside)")
+        count = sum(inside[name])
+        print(f"{task}, {name}: 80% interval {100 * low:.1f} to {100 * high:.1f}, measured {text} ({count} inside)")
+    return inside
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.evaluation.prediction_files import write_predictions
 
 _MOST_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
+_MOST_CHARACTERS = 2_000  # of each text, for the same reason
 _MOST_FEATURES = 100_000  # of words, and of characters
 _MOST_WEIGHTS = 4_000_000  # features times classes; the solver needs 200 bytes for each
 _CHUNK = 10_000  # rows that are predicted at once
@@ -61,7 +62,7 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
     with atomic_output(out) as draft:
         draft.mkdir()
         for split in task.predicted_splits:
-            rows = read_split(raw, split, "download").slice(0, max_samples).to_pandas()
+            rows = _shorten(read_split(raw, split, "download").slice(0, max_samples).to_pandas(), task)
             chunks = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
             logits = np.concatenate([_logits(model, _features(vectorizer, chunk, task), task) for chunk in chunks])
             labels = _labels(rows) if split in task.scored_splits else None
@@ -78,12 +79,20 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
 
 
 def _read_train(raw: Path, task: Task) -> pd.DataFrame:
-    """Read the texts and labels of train, or of a random sample of its rows if there are too many."""
+    """Read the start of the texts and the labels of train, or of a random sample of its rows if there are too many."""
     table = read_split(raw, TRAIN, "download").select([*task.text_columns, "label"])
     if len(table) > _MOST_ROWS:
         log.info("the linear model learns from a random %s of %s %s", f"{_MOST_ROWS:,}", f"{len(table):,}", task.noun)
         table = table.take(np.sort(np.random.default_rng(0).choice(len(table), _MOST_ROWS, replace=False)))
-    return table.to_pandas()
+    rows = table.to_pandas()
+    if any((rows[name].str.len() > _MOST_CHARACTERS).any() for name in task.text_columns):
+        log.info("the linear model reads only the first %s characters of each text", f"{_MOST_CHARACTERS:,}")
+    return _shorten(rows, task)
+
+
+def _shorten(rows: pd.DataFrame, task: Task) -> pd.DataFrame:
+    """Return the rows with the start of each text only."""
+    return rows.assign(**{name: rows[name].str[:_MOST_CHARACTERS] for name in task.text_columns})
 
 
 def _vectorizer(task: Task) -> FeatureUnion:

@@ -26,7 +26,7 @@ from pipeline.sources.corpus import Corpus, describe_rows
 from pipeline.sources.duplicates import flag_leakage, hash_rows
 from pipeline.sources.folds import take_fold
 from pipeline.sources.loading import load_corpus
-from pipeline.sources.splits import groups_sharing_a_text
+from pipeline.sources.splits import sample_groups
 from pipeline.sources.survey import survey
 
 
@@ -51,8 +51,8 @@ def download(out: Path, params: DataParams) -> None:
         _require_rows(corpus, params)
         _require_two_classes(corpus)
         task, splits = corpus.task, corpus.splits
-        if GROUP not in splits[TRAIN]:
-            splits = {**splits, TRAIN: splits[TRAIN].assign(**{GROUP: groups_sharing_a_text(hashes[TRAIN])})}
+        groups = sample_groups(splits[TRAIN], hashes[TRAIN])
+        splits = {**splits, TRAIN: splits[TRAIN].assign(**{GROUP: groups})}
         leakage = {
             (later, earlier): flag_leakage(hashes[later], hashes[earlier])
             for earlier, later in combinations(task.splits, 2)

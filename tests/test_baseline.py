@@ -64,6 +64,21 @@ def test_a_label_that_every_training_example_has_is_predicted(tmp_path: Path) ->
     assert predictions.predicted.tolist() == [[1, 1, 0], [1, 0, 1]]
 
 
+def test_only_the_start_of_a_long_text_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    task = make_task()
+    raw = write_raw(tmp_path / "raw", task, [0, 1, 2] * 3, [0, 1, 2])
+    baseline(raw, tmp_path / "short")
+    assert not caplog.messages
+    for file in raw.glob("*.parquet"):
+        rows = pq.read_table(file)
+        texts = pa.array([f"{text:2000} {WORDS[0] * 9}" for text in rows["text"].to_pylist()])
+        pq.write_table(rows.set_column(rows.schema.get_field_index("text"), "text", texts), file)
+    baseline(raw, tmp_path / "long")
+    assert caplog.messages == ["the linear model reads only the first 2,000 characters of each text"]
+    logits = [load_predictions(tmp_path / name, "validation", task).logits for name in ("short", "long")]
+    assert np.array_equal(*logits)
+
+
 def test_texts_without_words_are_accepted(tmp_path: Path) -> None:
     task = make_task()
     raw = write_raw(tmp_path / "raw", task, [0, 1, 2] * 3, [0, 1, 2])

@@ -71,6 +71,20 @@ def test_rows_that_share_a_text_are_in_the_same_split() -> None:
     assert all(len(count) == 1 for count in where.values())
 
 
+def test_rows_that_share_a_text_or_a_value_of_the_column_are_in_the_same_split() -> None:
+    task = replace(DEMO, text_columns=["sentence1"])
+    texts = [f"text {number // 2}" for number in range(120)]
+    corpus = make_corpus(texts, [number // 60 for number in range(120)], task)
+    # Row 1 has the text of row 0 and the author of row 2, and so on for rows 4 to 7, 8 to 11 and so on.
+    authors = [f"author {(number + 1) // 2 if number % 4 else 100 + number}" for number in range(120)]
+    splits = {"train": authors[:60], "validation": authors[60:]}
+    splits = {split: corpus.splits[split].assign(**{GROUP: values}) for split, values in splits.items()}
+    folds = take_fold(replace(corpus, splits=splits), fold("1/3", type="group")).splits
+    split_by_row = {idx: split for split, rows in folds.items() for idx in rows["idx"]}
+    for first in range(0, 120, 4):
+        assert len({split_by_row[first + offset] for offset in range(4)}) == 1
+
+
 def test_too_few_rows_of_a_class_or_groups_are_rejected() -> None:
     task = replace(DEMO, text_columns=["sentence1"])
     texts = [f"text {number}" for number in range(20)]
@@ -84,6 +98,24 @@ def test_too_few_rows_of_a_class_or_groups_are_rejected() -> None:
     corpus = make_corpus(authors, [number % 2 for number in range(20)], task)
     with pytest.raises(UserError, match=r"all rows outside of this fold are one group, .* Use more folds"):
         take_fold(corpus, fold("2/2"))
+
+
+@pytest.mark.parametrize(("texts", "folds"), [(1, 0), (2, 5), (3, 5)])
+def test_the_model_of_each_fold_learns_each_class(texts: int, folds: int) -> None:
+    """All ten rows of the class "equivalent" share a few texts."""
+    task = replace(DEMO, text_columns=["sentence1"])
+    rare = [f"rare text {number % texts}" for number in range(10)]
+    labels = [1] * 10 + [0] * 40
+    corpus = make_corpus([*rare, *(f"text {number}" for number in range(40))], labels, task)
+    for seed in range(3):
+        if not folds:
+            with pytest.raises(UserError, match=r'all rows with the label "equivalent" are in the same fold'):
+                take_fold(corpus, fold("1/5", seed=seed))
+        for number in range(1, folds + 1):
+            splits = take_fold(corpus, fold(f"{number}/5", seed=seed)).splits
+            assert set(splits["train"]["label"]) == {0, 1}
+            assert not set(splits["train"]["sentence1"]) & set(splits["validation"]["sentence1"])
+            assert not splits["validation"].empty
 
 
 @pytest.mark.parametrize("problem_type", ["regression", "multi_label_classification"])
@@ -158,6 +190,12 @@ def test_a_fold_group_has_a_single_seed_and_does_not_set_the_fold(toy: Project) 
         run_folds(2, ["data.split.fold=1/2"], 1)
     with pytest.raises(UserError, match=r"predict\.max_samples must be null"):
         run_folds(2, ["predict.max_samples=10"], 1)
+
+
+@pytest.mark.parametrize("name", ["fold", "logit_0", "logit_12"])
+def test_a_text_column_with_the_name_of_a_column_of_the_predictions_is_rejected(name: str, toy: Project) -> None:
+    with pytest.raises(UserError, match=rf'^predictions\.parquet has a column "{name}" of its own\. Rename'):
+        run_folds(2, ["data.task=custom", f"data.text_column_names=[{name}]"], 1)
 
 
 def test_a_fold_that_is_left_in_params_yaml_does_not_change_the_group(toy: Project) -> None:

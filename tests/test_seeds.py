@@ -112,9 +112,10 @@ def test_a_groups_name_depends_on_everything_that_determines_its_results_except_
     Path("mine").mkdir()
     local = seed_group_name(["model.checkpoint=./mine"])
     Path("mine", ".git").mkdir()
-    Path("mine", ".git", "index").touch()
+    for name_of_file in (".git/index", "Thumbs.db", "config.json~"):
+        Path("mine", name_of_file).touch()
     assert seed_group_name(["model.checkpoint=./mine"]) == local, (
-        "git writes its files even if the base model is the same"
+        "git, systems and editors write their files even if the base model is the same"
     )
     Path("mine", "config.json").write_text("{}")
     assert seed_group_name(["model.checkpoint=./mine"]) != local, "a file of the base model has changed"
@@ -196,6 +197,16 @@ def test_a_subdirectory_of_a_repository_is_rejected(tmp_path: Path, monkeypatch:
     (tmp_path / "inner" / ".dvc").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "inner")
     with pytest.raises(UserError, match=r"inner is not the top level of a git repository that uses DVC\. "):
+        group_commits("seeds-00000000")
+
+
+def test_the_reason_of_git_is_a_part_of_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / ".dvc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert group_commits("seeds-00000000") == {}
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(UserError, match=r"its repository\. Git says: fatal: detected dubious ownership in repo.*'$"):
         group_commits("seeds-00000000")
 
 

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from custom_files import csv, download_custom, examples, load_files, rows
+from custom_files import csv, download_custom, examples, load_files, read_split, rows
 
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
@@ -119,6 +119,20 @@ def test_the_rows_of_a_group_stay_together() -> None:
     assert 20 <= sizes(corpus)[1] <= 60 and 20 <= sizes(corpus)[2] <= 60
     train = corpus.splits["train"]
     assert (train.groupby("sample_group")["user"].nunique() == 1).all(), "a sample takes the rows of a user together"
+
+
+def test_the_rows_of_a_sample_group_share_a_text_or_a_value_of_the_column() -> None:
+    table = [(f"text {number}", "ab"[number % 2], number // 2) for number in range(80)]
+    table += [("Text 5!", "a", "new"), ("another text", "b", "new"), ("text 40", "a", 41)]
+    raw = download_custom(
+        {"train.csv": csv(table, "text,label,user"), "dev.csv": csv(rows(9, ["a", "b"]))},
+        split={"type": "group", "column": "user", "fractions": [0.9, 0.1, 0]},
+    )
+    groups = {row["idx"]: row["sample_group"] for row in read_split(raw, "train")}
+    for connected in ({4, 5, 80, 81}, {40, 41, 82}, {2, 3}):
+        [group] = {groups[idx] for idx in connected}
+        assert {idx for idx in groups if groups[idx] == group} == connected
+    assert len(set(groups.values())) == 40
 
 
 def test_spaces_around_the_name_of_a_group_do_not_matter() -> None:

@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+import json
 import re
 import sys
 from dataclasses import asdict, replace
@@ -343,6 +344,30 @@ def test_a_verdict_must_be_a_label(two_class_params: DataParams) -> None:
     with pytest.raises(UserError, match=message):
         apply_verdicts(two_class_params, {3: "yess"})
     assert not Path("data/corrected").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels", "verdict", "expected"),
+    [
+        (["false", "true"], "TRUE", "true"),
+        ([1, 2], "2.0", "2"),
+        (["1.0b", "2.0b"], "2.0B", "2.0b"),
+        ([["x"], ["y", "x"]], "Y|X", ["x", "y"]),
+    ],
+)
+def test_a_verdict_that_a_spreadsheet_has_changed_is_understood(
+    labels: list[Any], verdict: str, expected: str | list[str]
+) -> None:
+    write_files({"train.jsonl": jsonl(rows(60, labels))})
+    apply_verdicts(data_params(task="custom"), {0: verdict})
+    first_row = Path("data/corrected/train.jsonl").read_text().splitlines()[0]
+    assert json.loads(first_row)["label"] == expected
+
+
+def test_a_verdict_that_could_mean_several_labels_is_rejected() -> None:
+    write_files({"train.csv": csv_text(rows(60, ["Yes", "YES", "no"]))})
+    with pytest.raises(UserError, match='the verdict "yes" is not a label'):
+        apply_verdicts(data_params(task="custom"), {2: "yes"})
 
 
 def test_verdicts_about_other_rows_are_rejected(two_class_params: DataParams) -> None:

@@ -120,16 +120,34 @@ def _parse_verdict(idx: int, verdict: str, task: Task) -> Any:
     names = [verdict]
     if task.problem_type == "multi_label_classification":
         names = [] if verdict == NO_LABELS else [name.strip() for name in verdict.split("|")]
+    labels = []
     for name in names:
-        if name not in task.labels:
+        label = _matching_label(name, task.labels)
+        if label is None:
             match = closest_match(name, task.labels)
             hint = f" Did you mean {quoted(match)}?" if match else ""
             raise UserError(
                 f"idx {idx}: the verdict {quoted(name)} is not a label. The labels are: {listing(task.labels)}.{hint}"
             )
+        labels.append(label)
     if task.problem_type == "single_label_classification":
-        return task.labels.index(verdict)
-    return [int(label in names) for label in task.labels]
+        return task.labels.index(labels[0])
+    return [int(label in labels) for label in task.labels]
+
+
+def _matching_label(name: str, labels: list[str]) -> str | None:
+    """Return the label that a verdict means, or None if there is none, or several.
+
+    A spreadsheet may have changed true to TRUE, or 1 to 1.0.
+    """
+    if name in labels:
+        return name
+    matches = [label for label in labels if _simplify(label) == _simplify(name)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _simplify(label: str) -> str:
+    return label.lower().removesuffix(".0")
 
 
 def _columns(split: str, source: SourceRows, corrected: dict[str, Any], keep_splits: bool) -> dict[str, list[Any]]:

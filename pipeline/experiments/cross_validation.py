@@ -1,5 +1,6 @@
 """Cross-validation: score each labeled row of train and validation with a model that has not seen it."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +29,17 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
     predictions.parquet and scores.json are written to `folds/<name of the fold group>`.
 
     Raises:
-        UserError: predict.max_samples is set, or a run failed. The runs that had already started are finished first.
+        UserError: predict.max_samples is set, a text column has the name of a column of predictions.parquet, or a run
+            failed. The runs that had already started are finished first.
     """
     params = load_overridden_params(overrides, FOLD_KEY)
     if params.predict.max_samples is not None:
         raise UserError("predict.max_samples must be null, so that the models predict all rows of their folds.")
+    for name in params.data.text_column_names:
+        if name == "fold" or re.fullmatch("logit_[0-9]+", name):
+            raise UserError(
+                f'predictions.parquet has a column "{name}" of its own. Rename the text column in your data.'
+            )
     group = f"folds-{identity(overrides, FOLD_KEY)}-{k}"
     experiments = [
         Experiment(

@@ -14,6 +14,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 from pipeline.core.yaml12 import read_yaml
 from pipeline.params import LOCK, PARAMS, Params, load_params
+from pipeline.sources.files import is_hidden
 
 SEED_KEY = "train.seed"
 FOLD_KEY = "data.split.fold"
@@ -134,4 +135,4 @@ def _recorded_base_model_hash() -> str:
 def _visible_files(directory: Path) -> list[Path]:
     """List the files in a directory, except for hidden ones, such as those in .git, and the files of DVC."""
     files = [file for file in directory.rglob("*") if file.is_file() and file.suffix != ".dvc"]
-    return sorted(file for file in files if not any(part[0] == "." for part in file.relative_to(directory).parts))
+    return sorted(file for file in files if not any(map(is_hidden, file.relative_to(directory).parts)))

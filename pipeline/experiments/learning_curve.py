@@ -48,7 +48,10 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     """
     params = load_overridden_params(overrides)
     if params.train.max_train_samples is not None:
-        raise UserError(f"{SIZE} is chosen for each run. Set it to null.")
+        raise UserError(
+            f"{SIZE} is chosen for each run. Set it to null. If an interrupted run left a number in params.yaml, run "
+            '"git checkout params.yaml".'
+        )
     group = seed_group_name(overrides)
     name = f"{group.replace('seeds', 'curve')}-{sizes}x{seeds}"
     fractions = [0.5**halvings for halvings in range(sizes)]

@@ -149,11 +149,13 @@ def _git(*arguments: str) -> str | None:
 
 def _require_repository() -> None:
     """Raise UserError unless the working directory is the top level of a git repository that uses DVC."""
-    prefix = _git("rev-parse", "--show-prefix")  # the path from the top level to the working directory
-    if prefix is None or prefix.strip() or not Path(".dvc").is_dir():
+    # Git prints the path from the top level to the working directory.
+    result = subprocess.run(["git", "rev-parse", "--show-prefix"], capture_output=True, text=True)
+    if result.returncode or result.stdout.strip() or not Path(".dvc").is_dir():
+        reason = f" Git says: {result.stderr.splitlines()[0]}" if result.stderr else ""
         raise UserError(
             f"{Path.cwd()} is not the top level of a git repository that uses DVC. Run this in the directory that "
-            "contains dvc.yaml, which must be the top level of its repository."
+            f"contains dvc.yaml, which must be the top level of its repository.{reason}"
         )
 
 

@@ -23,6 +23,7 @@ _PLOTS = {
     "residuals": "evaluate",
     "roc": "evaluate",
 }  # the stage that writes each plot
+_MOST_LINEAR_ROWS = 50_000  # that the linear model learns from, as in the stage baseline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,16 @@ class Results:
         """The number of rows in the random sample of train that the model learned from. None if it had all rows."""
         size: int | None = self.provenance["parameters"]["max_train_samples"]
         return None if size is None or size >= self.card.splits[TRAIN].rows else size
+
+    @property
+    def linear_rows(self) -> str | None:
+        """What the linear model learned from, for people. None if both models had all rows of train."""
+        rows = self.card.splits[TRAIN].rows
+        if rows > _MOST_LINEAR_ROWS:
+            return f"a random sample of {_MOST_LINEAR_ROWS:,} of the {rows:,} {self.task.noun} of train"
+        if self.sample_size is not None:
+            return f"all {rows:,} {self.task.noun} of train, not only from the sample"
+        return None
 
 
 def load_results(

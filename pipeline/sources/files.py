@@ -114,10 +114,11 @@ def _require_all_shards(candidates: Candidates) -> None:
 
 
 def _visible(directory: Path) -> list[Path]:
-    return [path for path in sorted(directory.iterdir()) if not _is_hidden(path.name)]
+    return [path for path in sorted(directory.iterdir()) if not is_hidden(path.name)]
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Return whether a file or directory is not the user's: it is hidden, or a system or an editor left it behind."""
     return name.startswith(".") or any(fnmatchcase(name.lower(), pattern) for pattern in _SYSTEM_FILES)
 
 

@@ -14,7 +14,7 @@ from pipeline.core.task import TRAIN
 from pipeline.params import SplitParams
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.duplicates import hash_rows
-from pipeline.sources.splits import groups_sharing_a_text, strata
+from pipeline.sources.splits import sample_groups, strata
 
 _MOST_PARTS = 10  # of the other rows; one of them is validation
 
@@ -24,15 +24,15 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
 
     The rows of train and validation together are cut into k folds of about the same size, with about the same
     proportion of each label. Rows that share a text, or the value of `split.column` with the split type "group", are
-    in the same fold. A part of the remaining rows, about as large as the original validation split, becomes validation,
-    so the epoch is not chosen on the fold. The rest becomes train.
+    in the same fold, even if only other rows connect them. A part of the remaining rows, about as large as the original
+    validation split, becomes validation, so the epoch is not chosen on the fold. The rest becomes train.
 
     Args:
         split: `fold` is "i/k", with i from 1 to k.
 
     Raises:
-        UserError: There are too few rows or groups for k folds, fewer than k rows of a class, the groups of validation
-            are not known, or `split.type` is "datetime".
+        UserError: There are too few rows or groups for k folds, fewer than k rows of a class, all rows of a class are
+            in the same fold, the groups of validation are not known, or `split.type` is "datetime".
     """
     if split.type == "datetime" and corpus.task.name in ("custom", "hub"):
         raise UserError(
@@ -41,16 +41,17 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
         )
     number, k = map(int, str(split.fold).split("/"))
     rows = labeled_rows(corpus)
-    if GROUP not in rows:
-        rows[GROUP] = groups_sharing_a_text(hash_rows(rows, corpus.task.text_columns))
-    if rows[GROUP].isna().any():
+    if GROUP in rows and rows[GROUP].isna().any():
         raise UserError(
             "data.split.fold: data.split.column is only read for train, so the groups of the rows of validation are "
             "not known. Move these rows to train, or set data.split.type=stratify."
         )
+    rows[GROUP] = sample_groups(rows, hash_rows(rows, corpus.task.text_columns))
     labels = strata(rows["label"], corpus.task.problem_type)
     _require_rows_of_each_class(labels, corpus, k)
-    is_test = _fold_numbers(rows[GROUP], labels, k, split.seed) == number - 1
+    folds = _fold_numbers(rows[GROUP], labels, k, split.seed)
+    _require_several_folds_of_each_class(folds, labels, corpus)
+    is_test = folds == number - 1
     rest = rows[~is_test]
     groups = rest[GROUP].nunique()
     if groups < 2:
@@ -61,6 +62,8 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
     parts = max(round(len(rows) / len(corpus.splits["validation"])), 2)
     parts = min(parts, _MOST_PARTS, groups)
     is_validation = _fold_numbers(rest[GROUP], labels[~is_test], parts, split.seed) == 0
+    if corpus.task.problem_type == "single_label_classification":
+        _keep_classes_in_train(is_validation, rest[GROUP].to_numpy(), labels[~is_test])
     splits = {TRAIN: rest[~is_validation], "validation": rest[is_validation], "test": rows[is_test]}
     task = replace(corpus.task, predicted_splits=["validation", "test"], unlabeled_splits=[])
     return replace(corpus, task=task, splits=splits)
@@ -110,3 +113,25 @@ def _require_rows_of_each_class(labels: NDArray[np.int64], corpus: Corpus, k: in
             f'data.split.fold: the label "{corpus.task.labels[rarest]}" is too rare in train and validation for {k} '
             f"folds (rows: {counts[rarest]}). Use fewer folds, or add rows."
         )
+
+
+def _require_several_folds_of_each_class(folds: NDArray[np.int64], labels: NDArray[np.int64], corpus: Corpus) -> None:
+    """Raise UserError if all rows of a class are in the same fold, so that the model of this fold cannot learn it."""
+    if corpus.task.problem_type != "single_label_classification":
+        return
+    for label in np.unique(labels):
+        if len(np.unique(folds[labels == label])) == 1:
+            raise UserError(
+                f"data.split.fold: rows that share a text or a group stay together, so all rows with the label "
+                f'"{corpus.task.labels[label]}" are in the same fold, and its model could not learn this label. Add '
+                "other rows with this label."
+            )
+
+
+def _keep_classes_in_train(
+    is_validation: NDArray[np.bool_], groups: NDArray[np.integer], labels: NDArray[np.int64]
+) -> None:
+    """Move a group of each class to train if all rows of the class are in validation."""
+    for label in np.setdiff1d(labels, labels[~is_validation]):
+        first = groups[labels == label][0]
+        is_validation[groups == first] = False

@@ -232,8 +232,31 @@ def groups_sharing_a_text(hashes: pd.DataFrame) -> Hashes:
         return texts[:, 0]
     known, nodes = np.unique(texts, return_inverse=True)
     first, second = nodes.reshape(texts.shape).T
-    links = coo_array((np.ones(len(first), dtype=np.int8), (first, second)), shape=(len(known), len(known)))
+    components = _connect(first, second, len(known))
+    smallest: Hashes = pd.Series(texts.min(axis=1)).groupby(components).transform("min").to_numpy()
+    return smallest
+
+
+def sample_groups(rows: pd.DataFrame, hashes: pd.DataFrame) -> NDArray[np.integer]:
+    """Return a group for each row. Rows are in the same group if shared texts connect them, even via other rows.
+
+    If the rows have the column `GROUP` already, a shared value of this column connects them, too.
+    """
+    groups = groups_sharing_a_text(hashes)
+    if GROUP not in rows:
+        return groups
+    by_text, _ = pd.factorize(groups)
+    by_value, values = pd.factorize(rows[GROUP])
+    return _connect(by_value, len(values) + by_text, len(values) + len(rows))
+
+
+def _connect(first: NDArray[np.intp], second: NDArray[np.intp], size: int) -> NDArray[np.int32]:
+    """Return the number of the connected component of each row, in a graph in which each row links two nodes.
+
+    Args:
+        first, second: The nodes of each row, as numbers below `size`.
+    """
+    links = coo_array((np.ones(len(first), dtype=np.int8), (first, second)), shape=(size, size))
     _, components = connected_components(links, directed=False)
-    smallest: Hashes = pd.Series(known).groupby(components).min().to_numpy()
-    groups: Hashes = smallest[components[first]]
-    return groups
+    component_of_row: NDArray[np.int32] = components[first]
+    return component_of_row
