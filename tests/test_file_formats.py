@@ -305,6 +305,14 @@ def test_nested_class_labels_have_their_names() -> None:
     assert batch.class_names is batch.class_names, "the schema is parsed once"
 
 
+def test_a_second_list_of_objects_in_a_document_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    records = FRAME.to_dict("records")
+    Path("a.json").write_text(json.dumps({"data": records[:4], "more": records[4:], "links": ["next"]}))
+    assert len(read(Path("a.json"))) == 4
+    [message] = caplog.messages
+    assert message.startswith('a.json: only the list "data" is read, but the list "more" also contains objects (2).')
+
+
 def truncated_gzip() -> bytes:
     return gzip.compress(FRAME.to_csv(index=False).encode() * 100)[:-20]
 
