@@ -539,6 +539,21 @@ def test_an_object_that_was_saved_as_text_is_not_a_label(problem_type: str | Non
     assert "not an object that was saved as text" in message
 
 
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        ["tensor([0., 1., 0.])", "tensor([1., 0., 0.])"],
+        ["array([0, 1, 0])", "array([1, 0, 0])"],
+        ["[0 0 0 ... 0 0 1]", "[1 0 0 ... 0 0 0]"],
+        ["[0. 0. 0. ... 0. 0. 1.]", "[1. 0. 0. ... 0. 0. 0.]"],
+        ["[0, 0, ..., 0, 1]", "[1, 0, ..., 0, 0]"],
+    ],
+)
+def test_a_printed_vector_is_not_a_label(vectors: list[str]) -> None:
+    message = load_error({"train.jsonl": jsonl(rows(60, vectors))})
+    assert f'train.jsonl line 1: "label" is {vectors[0]!r}' in message and "printed" in message
+
+
 def test_a_label_in_quotes_is_rejected() -> None:
     """A CSV reader only removes quotes at the start of a field, and here the field starts with a space."""
     message = load_error({"train.csv": csv(rows(60, [' "good"', ' "bad"']))})

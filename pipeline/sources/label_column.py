@@ -26,6 +26,8 @@ from pipeline.sources.raw_rows import RawRows
 from pipeline.tabular.opening import LONE_SURROGATE
 
 _OBJECT = re.compile(r"""\s*\{\s*("[^"]*"|'[^']*')\s*:""")
+# A vector that Python has printed, such as "tensor([0., 1.])", or without its middle, such as "[0 0 0 ... 0 0 1]".
+_PRINTED_VECTOR = re.compile(r"\s*(?:(?:tensor|array)\(\[|\[\s*\d[\d\s.,]*\s\.\.\.[\s,])")
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
 
 
@@ -222,6 +224,11 @@ def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
             raise UserError(
                 f"{message}. A label must be a string or a number, not an object that was saved as text. Write only "
                 'the label. Separate several labels with ";".'
+            )
+        if isinstance(value.raw, str) and _PRINTED_VECTOR.match(value.raw):
+            raise UserError(
+                f"{message}. A label must be a string or a number, not a vector that was printed. Write the vector as "
+                "a list of all its numbers, such as [0, 1, 0]."
             )
         is_allowed_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_allowed_list else [value.raw])):
