@@ -201,6 +201,7 @@ TEXT_LISTS = {
     "without quotes": ["[a, b]", "[b]", "[]"],
     "tuples": ["('a', 'b')", "('b',)", "()"],
     "sets": ["{'b', 'a'}", "{'b'}", "[]"],
+    "PostgreSQL": ["{a,b}", "{b}", "{}"],
 }
 
 
@@ -218,6 +219,12 @@ def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
     cells = ["['a,b', 'c|d']", '["it\'s"]', r"['caf\xe9', None]"]
     corpus = load_files({"train.jsonl": jsonl(rows(60, cells))})
     assert corpus.task.labels == ["a,b", "café", "c|d", "it's"]
+
+
+def test_a_postgresql_array_has_quotes_only_around_items_with_spaces() -> None:
+    corpus = load_files({"train.jsonl": jsonl(rows(60, ['{joy,"very sad"}', '{"very sad"}', "{joy,anger}", "{}"]))})
+    assert corpus.task.labels == ["anger", "joy", "very sad"]
+    assert labels_by_row(corpus)[:4] == [[0, 1, 1], [0, 0, 1], [1, 1, 0], [0, 0, 0]]
 
 
 def test_names_in_brackets_and_a_single_list_among_names_are_classes() -> None:
