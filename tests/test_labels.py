@@ -491,6 +491,12 @@ LOOK_ALIKES: dict[str, tuple[list[Any], list[str], int]] = {
     "inner spaces": (["not  spam", "not spam"], ["'not  spam'", "'not spam'"], 2),
     "zero-width space": (["spam", "spam\u200b", "ham"], ["'spam\\u200b'", "'spam'"], 3),
     "byte order mark": (["\ufeffspam", "spam", "ham"], ["'\\ufeffspam'", "'spam'"], 3),
+    "final period": (["positive.", "positive", "negative"], ["'positive'", "'positive.'"], 3),
+    "hyphens and underscores": (["not-spam", "not_spam", "not spam"], ["'not spam'", "'not-spam'", "'not_spam'"], 3),
+    "apostrophe": (["don't", "don\u2019t", "do"], ["don't", "don\\u2019t"], 3),
+    "en dash": (["18-24", "18\u201324", "25-30"], ["18-24", "18\\u201324"], 3),
+    "non-breaking hyphen": (["sci-fi", "sci\u2011fi", "crime"], ["sci-fi", "sci\\u2011fi"], 3),
+    "emoji in color": (["\u2764", "\u2764\ufe0f", "sad"], ["\\u2764", "\\u2764\\ufe0f"], 3),
     "codes": (["1", "01", "2"], ["'01'", "'1'"], 3),
     "several labels": ([["a"], ["A", "b"]], ["'A'", "'a'"], 3),
 }
@@ -509,7 +515,8 @@ def test_spellings_are_compared_across_splits_and_different_labels_get_no_warnin
     files = {"train.csv": csv(rows(60, ["yes", "no"])), "test.csv": csv(rows(9, ["Yes", "no"], 1))}
     corpus = load_files(files)
     assert any("'Yes' and 'yes'" in warning for warning in corpus.warnings)
-    for labels in (["a", "b"], ["spam", " spam\u00a0", "ham"], [1, 10, 1.0], ["01", "02"], ["0.5", "0.50"]):
+    distinct = [["C", "C++", "C#"], ["A", "A-", "A+"], [":)", ":("], ["co-op", "coop"], ["?", "!"]]
+    for labels in (*distinct, ["a", "b"], ["spam", " spam\u00a0", "ham"], [1, 10, 1.0], ["01", "02"], ["0.5", "0.50"]):
         corpus = load_files({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
         assert not any("almost the same" in warning for warning in corpus.warnings)
 

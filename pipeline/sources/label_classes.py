@@ -1,5 +1,6 @@
 """Find the classes in a label column, or the labels of its multi-hot vectors. Report labels that may be mistakes."""
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
@@ -12,6 +13,8 @@ from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer
 MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 _MOST_CLASSES = 1000
 _MOST_GROUPS = 5  # how many groups of similar labels a warning lists
+# Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
+_PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")
 
 
 def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[str]]:
@@ -168,13 +171,16 @@ def _fold(label: str) -> Decimal | str:
     """Return the value of a number, or a text normalized in case, spaces, invisible characters and Unicode form."""
     if has_value(label):
         return Decimal(label)
-    folded = unicodedata.normalize("NFKC", label.casefold())
-    return " ".join("".join(character for character in folded if unicodedata.category(character) != "Cf").split())
+    folded = unicodedata.normalize("NFKC", label.translate(_PLAIN_CHARACTERS).casefold())
+    visible = "".join(character for character in folded if unicodedata.category(character) != "Cf")
+    words = re.sub(r"(?<=\w)[-_](?=\w)", " ", visible)
+    return " ".join(re.sub(r"(?<=\w)\.$", "", words).split())
 
 
 def _quote_similar(labels: list[str]) -> str:
-    # Labels that differ only in their Unicode form look the same, unless they are escaped.
-    look_the_same = len({unicodedata.normalize("NFC", label) for label in labels}) < len(labels)
+    # Labels that differ only in their Unicode form or in such characters look the same, unless they are escaped.
+    plain = {unicodedata.normalize("NFC", label.translate(_PLAIN_CHARACTERS)) for label in labels}
+    look_the_same = len(plain) < len(labels)
     return " and ".join(ascii(label[:40]) if look_the_same else literal(label) for label in labels[:3])
 
 
