@@ -537,11 +537,13 @@ def test_a_label_that_is_not_in_id2label_is_rejected_even_if_its_value_is() -> N
     assert "1.10" in message and "data.id2label only has the labels" in message
 
 
-@pytest.mark.parametrize("combination", ["Sport, Politics", "Politics#Sport"])
-def test_a_class_that_consists_of_other_classes_is_a_warning(combination: str) -> None:
+@pytest.mark.parametrize("separator", [", ", "#", "/", " + ", " & ", "\u3001", "\n", " "])
+def test_a_class_that_consists_of_other_classes_is_a_warning(separator: str) -> None:
+    combination = f"Politics{separator}Sport"
     labels = ["Sport", "Politics", f'"{combination}"']
     [warning] = load_files({"train.csv": csv(rows(60, labels))}).warnings
-    assert combination in warning and "consists of other labels" in warning
+    assert repr(combination) in warning and "consists of other labels" in warning
+    assert "Otherwise, nothing needs to change." in warning
     assert not load_files({"train.csv": csv(rows(60, [*labels[1:], '"Sport, News"']))}).warnings
 
 

@@ -13,6 +13,7 @@ from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer
 MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 _MOST_CLASSES = 1000
 _MOST_GROUPS = 5  # how many groups of similar labels a warning lists
+_SEPARATORS = ",#/+&\u3001\n "  # characters that people write between labels, but that do not separate labels here
 # Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
 _PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")
 
@@ -135,15 +136,15 @@ def _too_many(column: LabelColumn, content: str) -> UserError:
 
 
 def _combination_warnings(column: LabelColumn) -> list[str]:
-    """Return a warning if a label consists of other labels joined by a comma or "#", which do not separate labels."""
+    """Return a warning if a label consists of other labels joined by a character that does not separate labels."""
     labels = column.first_places.keys()
     for label in labels:
-        for separator in ",#":
+        for separator in _SEPARATORS:
             parts = [part.strip() for part in label.split(separator)]
             if len(parts) > 1 and labels >= set(parts):
                 return [
                     f"{column.describe(label)}, which consists of other labels. It is read as a class of its own. If a "
-                    'row may have several labels, separate them with ";".'
+                    'row may have several labels, separate them with ";". Otherwise, nothing needs to change.'
                 ]
     return []
 
