@@ -547,6 +547,21 @@ def test_a_class_that_consists_of_other_classes_is_a_warning(separator: str) -> 
     assert not load_files({"train.csv": csv(rows(60, [*labels[1:], '"Sport, News"']))}).warnings
 
 
+@pytest.mark.parametrize("placeholder", ["NA", "N/A", "NULL", "\\N", "nan", "<NA>", "None", "#N/A", "-"])
+def test_a_class_that_may_be_a_missing_label_is_a_warning(placeholder: str) -> None:
+    files = {"train.csv": csv(rows(60, ["good", "bad", placeholder]))}
+    corpus = load_files(files)
+    assert placeholder in corpus.task.labels
+    [warning] = corpus.warnings
+    assert f'"label" is {placeholder!r} in 20 of 60 rows (33.3%), first in data/custom/train.csv line 4.' in warning
+    assert "leave these labels empty" in warning and "data.id2label" in warning
+    assert not load_files(files, id2label={"good": "good", "bad": "bad", placeholder: "other"}).warnings
+
+
+def test_common_classes_are_not_taken_for_missing_labels() -> None:
+    assert not load_files({"train.csv": csv(rows(60, ["favor", "against", "none", "NONE OF THESE"]))}).warnings
+
+
 @pytest.mark.parametrize("problem_type", [None, SEVERAL])
 def test_an_object_that_was_saved_as_text_is_not_a_label(problem_type: str | None) -> None:
     """Label Studio writes several choices in this way, and a single choice as plain text."""

@@ -13,9 +13,11 @@ from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer
 MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 _MOST_CLASSES = 1000
 _MOST_GROUPS = 5  # how many groups of similar labels a warning lists
-_SEPARATORS = ",#/+&\u3001\n "  # characters that people write between labels, but that do not separate labels here
+# What programs write for a missing value. "none" and "NONE" are not in the list, because they are common classes.
+_PLACEHOLDERS = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-"}
 # Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
 _PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")
+_SEPARATORS = ",#/+&\u3001\n "  # characters that people write between labels, but that do not separate labels here
 
 
 def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[str]]:
@@ -43,7 +45,7 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
         warnings += _check_minus_one(column, numbers)
         _check_class_count(column, names)
     if not (column.is_multi_label or column.id2label or column.schema_names):
-        warnings += _combination_warnings(column)
+        warnings += _combination_warnings(column) + _placeholder_warnings(column)
     return names, numbers, [*warnings, *_look_alike_warnings(column, numbers)]
 
 
@@ -149,6 +151,20 @@ def _combination_warnings(column: LabelColumn) -> list[str]:
     return []
 
 
+def _placeholder_warnings(column: LabelColumn) -> list[str]:
+    """Return a warning if some classes have the names that programs write for a missing value."""
+    placeholders = [label for label in column.first_places if label in _PLACEHOLDERS]
+    if not placeholders:
+        return []
+    count, total = column.count_rows(placeholders), sum(column.labeled_counts.values())
+    return [
+        f"{column.name} is {' or '.join(map(literal, placeholders))} in {count:,} of {total:,} rows "
+        f"({count / total:.1%}), first in {column.first_places[placeholders[0]]}. It is read as a class. If it means "
+        "that the label is missing, leave these labels empty and set data.on_missing=drop. If it is a class, list all "
+        "labels in data.id2label."
+    ]
+
+
 def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:
     """Return a warning if different labels are almost the same.
 
@@ -169,7 +185,10 @@ def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> lis
 
 
 def _fold(label: str) -> Decimal | str:
-    """Return the value of a number, or a text normalized in case, spaces, invisible characters and Unicode form."""
+    """Return the value of a number, or a text normalized in case, spaces, invisible characters and Unicode form.
+
+    Hyphens and underscores between words become spaces, and a final period is removed.
+    """
     if has_value(label):
         return Decimal(label)
     folded = unicodedata.normalize("NFKC", label.translate(_PLAIN_CHARACTERS).casefold())

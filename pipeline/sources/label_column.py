@@ -1,7 +1,7 @@
 """Read the label column of custom files: its distinct values, and the labels that each value contains."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -108,8 +108,16 @@ class LabelColumn:
     @property
     def list_rows(self) -> int:
         """The number of rows with a list of labels."""
-        is_list = np.array([value.is_list for value in self.values])
-        return sum(int(np.count_nonzero(is_list[rows])) for rows in self.positions.values())
+        return self._count_rows([value.is_list for value in self.values])
+
+    def count_rows(self, labels: Collection[str]) -> int:
+        """Return the number of rows that have any of the labels."""
+        return self._count_rows([not set(labels).isdisjoint(value.labels) for value in self.values])
+
+    def _count_rows(self, flags: list[bool]) -> int:
+        """Return the number of rows whose value is flagged."""
+        flagged = np.array(flags)
+        return sum(int(np.count_nonzero(flagged[rows])) for rows in self.positions.values())
 
     def describe(self, label: str) -> str:
         return f"{self.first_places[label]}: {self.name} is {literal(label)}"
