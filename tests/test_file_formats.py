@@ -246,6 +246,16 @@ def test_rows_that_quotes_join_are_reported_once(name: str, delimiter: str, capl
     assert message.startswith(f"{name} lines 3 to 5 are read as one row")
 
 
+def test_data_in_columns_without_a_name_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Some programs end every row with the same number of commas, but do not quote texts."""
+    lines = ["v1,v2,,,", "ham,Fine,,,", "ham,Hello, how are you, my dear,", "spam,Win,,, ", "ham,Yes, I am,,"]
+    Path("a.csv").write_text("\n".join(lines))
+    assert [row["v2"] for row in read(Path("a.csv"), wanted=["v1", "v2"])] == ["Fine", "Hello", "Win", "Yes"]
+    [message] = caplog.messages
+    assert message.startswith("a.csv has data in columns without a name in 2 of 4 rows (50.0%), first in line 3.")
+    assert "enclose it in double quotes" in message
+
+
 def test_an_unnamed_column_can_be_selected() -> None:
     FRAME.to_csv("a.csv")
     assert [row[""] for row in read(Path("a.csv"), wanted=[""])] == list("012345")
@@ -293,6 +303,14 @@ def test_nested_class_labels_have_their_names() -> None:
     assert batch.columns == {"answer.label": [1]}
     assert batch.class_names["answer.label"] == ["no", "yes"]
     assert batch.class_names is batch.class_names, "the schema is parsed once"
+
+
+def test_a_second_list_of_objects_in_a_document_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    records = FRAME.to_dict("records")
+    Path("a.json").write_text(json.dumps({"data": records[:4], "more": records[4:], "links": ["next"]}))
+    assert len(read(Path("a.json"))) == 4
+    [message] = caplog.messages
+    assert message.startswith('a.json: only the list "data" is read, but the list "more" also contains objects (2).')
 
 
 def truncated_gzip() -> bytes:

@@ -201,6 +201,7 @@ TEXT_LISTS = {
     "without quotes": ["[a, b]", "[b]", "[]"],
     "tuples": ["('a', 'b')", "('b',)", "()"],
     "sets": ["{'b', 'a'}", "{'b'}", "[]"],
+    "PostgreSQL": ["{a,b}", "{b}", "{}"],
 }
 
 
@@ -218,6 +219,12 @@ def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
     cells = ["['a,b', 'c|d']", '["it\'s"]', r"['caf\xe9', None]"]
     corpus = load_files({"train.jsonl": jsonl(rows(60, cells))})
     assert corpus.task.labels == ["a,b", "café", "c|d", "it's"]
+
+
+def test_a_postgresql_array_has_quotes_only_around_items_with_spaces() -> None:
+    corpus = load_files({"train.jsonl": jsonl(rows(60, ['{joy,"very sad"}', '{"very sad"}', "{joy,anger}", "{}"]))})
+    assert corpus.task.labels == ["anger", "joy", "very sad"]
+    assert labels_by_row(corpus)[:4] == [[0, 1, 1], [0, 0, 1], [1, 1, 0], [0, 0, 0]]
 
 
 def test_names_in_brackets_and_a_single_list_among_names_are_classes() -> None:
@@ -260,6 +267,27 @@ def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: 
     assert any("a|b" in message and "no row" in message for message in caplog.messages)
     corpus = load_files({"test.parquet": parquet(test, pa.string())}, id2label={"no": "No", "yes": "Yes"})
     assert names_by_text(corpus) == {text: label.title() for text, label in train + test}
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "warns"),
+    [
+        ("12345", [1, 2, 3, 4], True),
+        ("12345", [0, 1, 2, 3, 4], True),
+        ("12345", [1, 2, 3, 4, 5], False),  # 5 can only be a name.
+        ("01234", [1, 2, 3, 4], False),  # The names are the class numbers.
+        ("12345", [""], False),
+    ],
+)
+def test_numbers_that_may_be_names_or_class_numbers_are_a_warning(names: str, labels: list[Any], warns: bool) -> None:
+    from datasets import ClassLabel
+
+    write_datasets_parquet("data/custom/train.parquet", rows(60, list(names)), ClassLabel(names=list(names)))
+    files = {"test.csv": csv(rows(20, labels, 1))}
+    ambiguous = [warning for warning in load_files(files).warnings if "class numbers" in warning]
+    assert len(ambiguous) == warns
+    assert all(f"test.csv line 2: \"label\" is '{labels[0]}'" in warning for warning in ambiguous)
+    assert "class numbers" not in str(load_files(files, id2label={name: f"{name} stars" for name in "012345"}).warnings)
 
 
 def test_minus_one_in_a_class_label_column_is_a_missing_label() -> None:
@@ -463,6 +491,12 @@ LOOK_ALIKES: dict[str, tuple[list[Any], list[str], int]] = {
     "inner spaces": (["not  spam", "not spam"], ["'not  spam'", "'not spam'"], 2),
     "zero-width space": (["spam", "spam\u200b", "ham"], ["'spam\\u200b'", "'spam'"], 3),
     "byte order mark": (["\ufeffspam", "spam", "ham"], ["'\\ufeffspam'", "'spam'"], 3),
+    "final period": (["positive.", "positive", "negative"], ["'positive'", "'positive.'"], 3),
+    "hyphens and underscores": (["not-spam", "not_spam", "not spam"], ["'not spam'", "'not-spam'", "'not_spam'"], 3),
+    "apostrophe": (["don't", "don\u2019t", "do"], ["don't", "don\\u2019t"], 3),
+    "en dash": (["18-24", "18\u201324", "25-30"], ["18-24", "18\\u201324"], 3),
+    "non-breaking hyphen": (["sci-fi", "sci\u2011fi", "crime"], ["sci-fi", "sci\\u2011fi"], 3),
+    "emoji in color": (["\u2764", "\u2764\ufe0f", "sad"], ["\\u2764", "\\u2764\\ufe0f"], 3),
     "codes": (["1", "01", "2"], ["'01'", "'1'"], 3),
     "several labels": ([["a"], ["A", "b"]], ["'A'", "'a'"], 3),
 }
@@ -481,7 +515,8 @@ def test_spellings_are_compared_across_splits_and_different_labels_get_no_warnin
     files = {"train.csv": csv(rows(60, ["yes", "no"])), "test.csv": csv(rows(9, ["Yes", "no"], 1))}
     corpus = load_files(files)
     assert any("'Yes' and 'yes'" in warning for warning in corpus.warnings)
-    for labels in (["a", "b"], ["spam", " spam\u00a0", "ham"], [1, 10, 1.0], ["01", "02"], ["0.5", "0.50"]):
+    distinct = [["C", "C++", "C#"], ["A", "A-", "A+"], [":)", ":("], ["co-op", "coop"], ["?", "!"]]
+    for labels in (*distinct, ["a", "b"], ["spam", " spam\u00a0", "ham"], [1, 10, 1.0], ["01", "02"], ["0.5", "0.50"]):
         corpus = load_files({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
         assert not any("almost the same" in warning for warning in corpus.warnings)
 
@@ -502,12 +537,29 @@ def test_a_label_that_is_not_in_id2label_is_rejected_even_if_its_value_is() -> N
     assert "1.10" in message and "data.id2label only has the labels" in message
 
 
-@pytest.mark.parametrize("combination", ["Sport, Politics", "Politics#Sport"])
-def test_a_class_that_consists_of_other_classes_is_a_warning(combination: str) -> None:
+@pytest.mark.parametrize("separator", [", ", "#", "/", " + ", " & ", "\u3001", "\n", " "])
+def test_a_class_that_consists_of_other_classes_is_a_warning(separator: str) -> None:
+    combination = f"Politics{separator}Sport"
     labels = ["Sport", "Politics", f'"{combination}"']
     [warning] = load_files({"train.csv": csv(rows(60, labels))}).warnings
-    assert combination in warning and "consists of other labels" in warning
+    assert repr(combination) in warning and "consists of other labels" in warning
+    assert "Otherwise, nothing needs to change." in warning
     assert not load_files({"train.csv": csv(rows(60, [*labels[1:], '"Sport, News"']))}).warnings
+
+
+@pytest.mark.parametrize("placeholder", ["NA", "N/A", "NULL", "\\N", "nan", "<NA>", "None", "#N/A", "-"])
+def test_a_class_that_may_be_a_missing_label_is_a_warning(placeholder: str) -> None:
+    files = {"train.csv": csv(rows(60, ["good", "bad", placeholder]))}
+    corpus = load_files(files)
+    assert placeholder in corpus.task.labels
+    [warning] = corpus.warnings
+    assert f'"label" is {placeholder!r} in 20 of 60 rows (33.3%), first in data/custom/train.csv line 4.' in warning
+    assert "leave these labels empty" in warning and "data.id2label" in warning
+    assert not load_files(files, id2label={"good": "good", "bad": "bad", placeholder: "other"}).warnings
+
+
+def test_common_classes_are_not_taken_for_missing_labels() -> None:
+    assert not load_files({"train.csv": csv(rows(60, ["favor", "against", "none", "NONE OF THESE"]))}).warnings
 
 
 @pytest.mark.parametrize("problem_type", [None, SEVERAL])
@@ -516,6 +568,21 @@ def test_an_object_that_was_saved_as_text_is_not_a_label(problem_type: str | Non
     choices = '"{""choices"": [""Sport"", ""Politics""]}"'
     message = load_error({"train.csv": csv(rows(60, ["Sport", "Politics", choices]))}, problem_type=problem_type)
     assert "not an object that was saved as text" in message
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        ["tensor([0., 1., 0.])", "tensor([1., 0., 0.])"],
+        ["array([0, 1, 0])", "array([1, 0, 0])"],
+        ["[0 0 0 ... 0 0 1]", "[1 0 0 ... 0 0 0]"],
+        ["[0. 0. 0. ... 0. 0. 1.]", "[1. 0. 0. ... 0. 0. 0.]"],
+        ["[0, 0, ..., 0, 1]", "[1, 0, ..., 0, 0]"],
+    ],
+)
+def test_a_printed_vector_is_not_a_label(vectors: list[str]) -> None:
+    message = load_error({"train.jsonl": jsonl(rows(60, vectors))})
+    assert f'train.jsonl line 1: "label" is {vectors[0]!r}' in message and "printed" in message
 
 
 def test_a_label_in_quotes_is_rejected() -> None:

@@ -1,5 +1,6 @@
 """Find the classes in a label column, or the labels of its multi-hot vectors. Report labels that may be mistakes."""
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
@@ -12,6 +13,11 @@ from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer
 MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 _MOST_CLASSES = 1000
 _MOST_GROUPS = 5  # how many groups of similar labels a warning lists
+# What programs write for a missing value. "none" and "NONE" are not in the list, because they are common classes.
+_PLACEHOLDERS = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-"}
+# Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
+_PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")
+_SEPARATORS = ",#/+&\u3001\n "  # characters that people write between labels, but that do not separate labels here
 
 
 def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[str]]:
@@ -39,7 +45,7 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
         warnings += _check_minus_one(column, numbers)
         _check_class_count(column, names)
     if not (column.is_multi_label or column.id2label or column.schema_names):
-        warnings += _combination_warnings(column)
+        warnings += _combination_warnings(column) + _placeholder_warnings(column)
     return names, numbers, [*warnings, *_look_alike_warnings(column, numbers)]
 
 
@@ -132,17 +138,31 @@ def _too_many(column: LabelColumn, content: str) -> UserError:
 
 
 def _combination_warnings(column: LabelColumn) -> list[str]:
-    """Return a warning if a label consists of other labels joined by a comma or "#", which do not separate labels."""
+    """Return a warning if a label consists of other labels joined by a character that does not separate labels."""
     labels = column.first_places.keys()
     for label in labels:
-        for separator in ",#":
+        for separator in _SEPARATORS:
             parts = [part.strip() for part in label.split(separator)]
             if len(parts) > 1 and labels >= set(parts):
                 return [
                     f"{column.describe(label)}, which consists of other labels. It is read as a class of its own. If a "
-                    'row may have several labels, separate them with ";".'
+                    'row may have several labels, separate them with ";". Otherwise, nothing needs to change.'
                 ]
     return []
+
+
+def _placeholder_warnings(column: LabelColumn) -> list[str]:
+    """Return a warning if some classes have the names that programs write for a missing value."""
+    placeholders = [label for label in column.first_places if label in _PLACEHOLDERS]
+    if not placeholders:
+        return []
+    count, total = column.count_rows(placeholders), sum(column.labeled_counts.values())
+    return [
+        f"{column.name} is {' or '.join(map(literal, placeholders))} in {count:,} of {total:,} rows "
+        f"({count / total:.1%}), first in {column.first_places[placeholders[0]]}. It is read as a class. If it means "
+        "that the label is missing, leave these labels empty and set data.on_missing=drop. If it is a class, list all "
+        "labels in data.id2label."
+    ]
 
 
 def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:
@@ -165,16 +185,22 @@ def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> lis
 
 
 def _fold(label: str) -> Decimal | str:
-    """Return the value of a number, or a text normalized in case, spaces, invisible characters and Unicode form."""
+    """Return the value of a number, or a text normalized in case, spaces, invisible characters and Unicode form.
+
+    Hyphens and underscores between words become spaces, and a final period is removed.
+    """
     if has_value(label):
         return Decimal(label)
-    folded = unicodedata.normalize("NFKC", label.casefold())
-    return " ".join("".join(character for character in folded if unicodedata.category(character) != "Cf").split())
+    folded = unicodedata.normalize("NFKC", label.translate(_PLAIN_CHARACTERS).casefold())
+    visible = "".join(character for character in folded if unicodedata.category(character) != "Cf")
+    words = re.sub(r"(?<=\w)[-_](?=\w)", " ", visible)
+    return " ".join(re.sub(r"(?<=\w)\.$", "", words).split())
 
 
 def _quote_similar(labels: list[str]) -> str:
-    # Labels that differ only in their Unicode form look the same, unless they are escaped.
-    look_the_same = len({unicodedata.normalize("NFC", label) for label in labels}) < len(labels)
+    # Labels that differ only in their Unicode form or in such characters look the same, unless they are escaped.
+    plain = {unicodedata.normalize("NFC", label.translate(_PLAIN_CHARACTERS)) for label in labels}
+    look_the_same = len(plain) < len(labels)
     return " and ".join(ascii(label[:40]) if look_the_same else literal(label) for label in labels[:3])
 
 

@@ -1,7 +1,7 @@
 """Read the label column of custom files: its distinct values, and the labels that each value contains."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -26,6 +26,8 @@ from pipeline.sources.raw_rows import RawRows
 from pipeline.tabular.opening import LONE_SURROGATE
 
 _OBJECT = re.compile(r"""\s*\{\s*("[^"]*"|'[^']*')\s*:""")
+# A vector that Python has printed, such as "tensor([0., 1.])", or without its middle, such as "[0 0 0 ... 0 0 1]".
+_PRINTED_VECTOR = re.compile(r"\s*(?:(?:tensor|array)\(\[|\[\s*\d[\d\s.,]*\s\.\.\.[\s,])")
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
 
 
@@ -106,8 +108,16 @@ class LabelColumn:
     @property
     def list_rows(self) -> int:
         """The number of rows with a list of labels."""
-        is_list = np.array([value.is_list for value in self.values])
-        return sum(int(np.count_nonzero(is_list[rows])) for rows in self.positions.values())
+        return self._count_rows([value.is_list for value in self.values])
+
+    def count_rows(self, labels: Collection[str]) -> int:
+        """Return the number of rows that have any of the labels."""
+        return self._count_rows([not set(labels).isdisjoint(value.labels) for value in self.values])
+
+    def _count_rows(self, flags: list[bool]) -> int:
+        """Return the number of rows whose value is flagged."""
+        flagged = np.array(flags)
+        return sum(int(np.count_nonzero(flagged[rows])) for rows in self.positions.values())
 
     def describe(self, label: str) -> str:
         return f"{self.first_places[label]}: {self.name} is {literal(label)}"
@@ -222,6 +232,11 @@ def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
             raise UserError(
                 f"{message}. A label must be a string or a number, not an object that was saved as text. Write only "
                 'the label. Separate several labels with ";".'
+            )
+        if isinstance(value.raw, str) and _PRINTED_VECTOR.match(value.raw):
+            raise UserError(
+                f"{message}. A label must be a string or a number, not a vector that was printed. Write the vector as "
+                "a list of all its numbers, such as [0, 1, 0]."
             )
         is_allowed_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_allowed_list else [value.raw])):

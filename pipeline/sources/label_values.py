@@ -23,6 +23,7 @@ _NUMBER_ITEM = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?"
 _ITEM = rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|{_NUMBER_ITEM}|True|False|None|true|false|null|nan|NaN"""
 _ITEMS = re.compile(_ITEM)
 _LIST = re.compile(rf"(?:(?:{_ITEM})(?:\s*,\s*|\s+|$))*")
+_BARE_ITEM = re.compile(r"""(?<=[{,])[^\s,'"{}:]+(?=[,}])""")  # of a PostgreSQL array, such as {joy,"very sad"}
 _BARE_VECTOR = re.compile(r"[01](?:[\s,]+[01]){2,}")
 _EMPTY = ("None", "null", "nan", "NaN")
 
@@ -134,14 +135,16 @@ def items_of_text(text: str) -> list[str | None] | None:
     """Return the items of a list that was saved as text, or None if the text is not a list.
 
     In addition to the notations of Python, JSON and NumPy, a list may have unquoted items, such as "[a, b]", or be
-    a vector of 0 and 1 without brackets. A tuple or a set counts as a list only if its items have quotes, or if it is
-    such a vector, because "(0, 18)" may be a range.
+    a PostgreSQL array, such as "{a,b}", or a vector of 0 and 1 without brackets. A tuple counts as a list only if its
+    items have quotes, or if it is such a vector, because "(0, 18)" may be a range.
     """
     text = text.strip()
     if _BARE_VECTOR.fullmatch(text):
         return list(_ITEMS.findall(text))
     if text[:1] + text[-1:] not in ("[]", "()", "{}"):
         return None
+    if text[0] == "{":
+        text = _BARE_ITEM.sub(r'"\g<0>"', text)
     inner = _SCALAR.sub(r"\1", text[1:-1]).strip()
     if text[0] != "[" and inner and not re.search("['\"]", inner) and not _BARE_VECTOR.fullmatch(inner):
         return None

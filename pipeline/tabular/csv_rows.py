@@ -15,7 +15,8 @@ _REMEDY = 'enclose it in double quotes and double the quotes inside it: "He said
 def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], list[str]], on_error: OnError) -> Rows:
     """Yield the rows of a CSV or TSV file, with the line on which each row starts.
 
-    Blank lines are skipped. In a file with only one column, a blank line before the last row is an empty field.
+    Blank lines are skipped. In a file with only one column, a blank line before the last row is an empty field. After
+    the last row, this logs a warning if columns without a name contain data.
 
     Args:
         select: Returns the names of the columns to read, given all names.
@@ -30,6 +31,9 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
         header: list[str] = []
         selected: set[str] = set()
         blank_lines: list[int] = []
+        unnamed: list[int] = []  # the positions of the columns without a name, except for an index in the first column
+        unnamed_lines: list[int] = []  # the lines of the rows that have data in such columns
+        rows = 0
         for line, fields in _split_rows(path, head, lines):
             if not fields:
                 if header:
@@ -38,12 +42,18 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
             if not header:
                 header = _header(fields, file_format)
                 selected.update(select(header))
+                unnamed = [
+                    position for position, name in enumerate(header) if position and not name and name not in selected
+                ]
                 if file_format.header:
                     continue
             if len(header) == 1:  # A blank line that is followed by another row is a row with an empty field.
                 yield from ((blank_line, {header[0]: ""}) for blank_line in blank_lines)
                 blank_lines.clear()
             if len(fields) == len(header):
+                rows += 1
+                if any(fields[position].strip() for position in unnamed):
+                    unnamed_lines.append(line)
                 yield line, {name: field for name, field in zip(header, fields, strict=True) if name in selected}
             else:
                 first = "header" if file_format.header else "first row"
@@ -52,6 +62,13 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                     f"contains a {DELIMITERS[head.delimiter]} or a line break in double quotes."
                 )
                 on_error(RowError(f"{path} line {line}", why, fields))
+        if unnamed_lines:
+            log.warning(
+                "%s has data in columns without a name in %s of %s rows (%.1f%%), first in line %d. This data is not "
+                "read. If a text was cut off at a comma, enclose it in double quotes. Otherwise, name or remove the "
+                "columns.",
+                path, f"{len(unnamed_lines):,}", f"{rows:,}", 100 * len(unnamed_lines) / rows, unnamed_lines[0],
+            )  # fmt: skip
 
 
 def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:

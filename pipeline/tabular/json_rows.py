@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, log
 from pipeline.core.text import literal
 from pipeline.tabular.opening import OnError, RowError, Rows, data_suffix, decoded_lines, open_text
 
@@ -73,6 +73,13 @@ def _table(path: Path, document: Any) -> Iterable[Any]:
     if isinstance(document, list):
         return document
     if isinstance(document, dict) and isinstance(rows := document.get("data"), list):
+        for key, value in document.items():
+            if key != "data" and isinstance(value, list) and any(isinstance(item, dict) for item in value):
+                log.warning(
+                    '%s: only the list "data" is read, but the list "%s" also contains objects (%s). If they are rows, '
+                    "write all rows into a single list.",
+                    path, key, f"{len(value):,}",
+                )  # fmt: skip
         return rows
     if document and isinstance(document, dict) and all(isinstance(value, dict) for value in document.values()):
         return _rows_of_columns(path, document)
