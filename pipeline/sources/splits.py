@@ -24,6 +24,8 @@ SplitNames = NDArray[np.object_]  # the name of each row's split
 
 _YEAR = re.compile(r"[0-9]{4}")
 _COMPACT_DATE = "[0-9]{8}"  # such as 20241231, which Python reads as a date
+# Formats of dates that are numbers but do not sort by time, such as 31122023, and the length of such a date.
+_UNSORTABLE_DATES = {"%d%m%Y": 8, "%m%d%Y": 8, "%m.%Y": 7, "%m%Y": 6}
 
 
 def split_fractions(params: DataParams, files: Collection[str], split_values: NDArray[Any] | None) -> dict[str, float]:
@@ -94,6 +96,11 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
     is_number = np.isfinite(numbers)
     is_compact_date = is_date & texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
     if is_number.all() and not is_compact_date.any():
+        if _are_unsortable_dates(texts):
+            raise UserError(
+                f"{_value(texts, 0)}, a date that does not sort by time as a number. Write all times as dates such as "
+                "2023-12-31 (ISO 8601)."
+            )
         return numbers  # If they are years, their order is the same.
     if is_date.all():
         return dates
@@ -103,6 +110,18 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
         f"{_value(texts, row)}. Write all times as dates such as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), or "
         "all as numbers."
     )
+
+
+def _are_unsortable_dates(texts: pd.Series) -> bool:
+    """Return whether all numbers are dates from 1900 to 2099 that start with the day or the month."""
+    longest = texts.str.len().max()
+    for date_format, length in _UNSORTABLE_DATES.items():
+        if longest == length:
+            padded = texts.str.zfill(length)  # A program that reads 01122023 as a number writes 1122023.
+            years = pd.to_datetime(padded, format=date_format, errors="coerce").dt.year
+            if years.between(1900, 2099).all():
+                return True
+    return False
 
 
 def _parse_date(text: str) -> float:
