@@ -1,6 +1,7 @@
 """Splits made from the train file are exact and deterministic, and test never replaces validation."""
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -129,6 +130,25 @@ def test_spaces_around_the_name_of_a_group_do_not_matter() -> None:
         {"train.csv": csv(table, "text,label,user")}, split={"type": "group", "column": "user"}, slice_columns=["user"]
     )
     assert sum(corpus.splits[split]["user"].str.strip().nunique() for split in SPLITS) == 37
+
+
+def test_equal_whole_numbers_are_the_same_group_and_groups_that_differ_in_case_are_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = rows(400, ["a", "b"])
+
+    def load(group: Callable[[int], str]) -> Corpus:
+        content = csv([(*row, group(number)) for number, row in enumerate(table)], "text,label,user")
+        return load_files({"train.csv": content}, split={"type": "group", "column": "user"})
+
+    corpus = load(lambda number: str(number % 37))
+    mixed = load(lambda number: f"{number % 37}{'.0' if number > 200 else ''}")
+    assert indices_by_split(mixed) == indices_by_split(corpus)
+    assert not any("differ only in case" in message for message in caplog.messages)
+    codes = load(lambda number: f"0{number % 37}{'.0' if number > 200 else ''}")
+    assert codes.splits["train"]["sample_group"].nunique() > 37, "codes such as 07 are names"
+    load(lambda number: ["Bob", "bob"][number % 2] if number < 10 else str(number))
+    assert "such as 'Bob' and 'bob'" in caplog.text
 
 
 def test_pairs_that_are_linked_by_shared_texts_stay_together() -> None:

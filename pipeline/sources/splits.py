@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from pipeline.core.data_card import GROUP
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN, ProblemType, Task
 from pipeline.core.text import literal
 from pipeline.params import DataParams, SplitParams
 from pipeline.sources.duplicates import Hashes, hash_column, hash_rows
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
+from pipeline.sources.label_values import is_code, is_integer
 
 SplitNames = NDArray[np.object_]  # the name of each row's split
 
@@ -73,7 +75,33 @@ def read_split_values(split: SplitParams, column: pd.Series) -> NDArray[Any]:
         _require_all(names.notna(), column, f"Write the split of the row, one of {', '.join(SPLITS)}.")
         return np.asarray(names, dtype=object)
     _require_all(texts != "", column, "Fill it in, because data.split.column needs a value for each row.")
+    if split.type == "group":
+        _warn_about_similar_groups(texts)
+        return hash_column(_with_equal_numbers(texts))
     return hash_column(texts.tolist())
+
+
+def _warn_about_similar_groups(texts: pd.Series) -> None:
+    groups = texts.drop_duplicates()
+    lowercase = groups.str.lower()
+    repeated = lowercase[lowercase.duplicated()]
+    if len(repeated):
+        first, second = groups[lowercase == repeated.iloc[0]].iloc[:2]
+        log.warning(
+            'Column "%s" has different groups that differ only in case, such as %s and %s. Write the same group in the '
+            "same way, because its rows may otherwise be in both train and test.",
+            texts.name, literal(first), literal(second),
+        )  # fmt: skip
+
+
+def _with_equal_numbers(texts: pd.Series) -> list[str]:
+    """Replace each whole number with the first one that is equal: pandas writes 12.0 instead of 12 in some files."""
+    first_spellings: dict[Decimal, str] = {}
+    groups = []
+    for text in texts:
+        is_whole = is_integer(text) and not is_code(text)
+        groups.append(first_spellings.setdefault(Decimal(text), text) if is_whole else text)
+    return groups
 
 
 def _require_all(valid: pd.Series, column: pd.Series, remedy: str) -> None:
