@@ -81,6 +81,7 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
     command_line = options_parser().parse_args()
 
 import difflib
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,11 +97,12 @@ from pipeline.evaluation.metrics import with_compared_metrics, with_selection_me
 from pipeline.onboarding.description import describe_columns, describe_labels
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.placement import write_data
-from pipeline.onboarding.profile import choose_columns, profile
+from pipeline.onboarding.profile import ColumnProfile, binary_columns, choose_columns, profile
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
 from pipeline.params import LOCK, PARAMS, Params, load_params, parse_params
 from pipeline.sources.corpus import DROPPED
+from pipeline.sources.files import SPLIT_ALIASES
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB = "hf://"
@@ -108,6 +110,7 @@ _PRODIGY_ANSWERS = {"accept", "reject", "ignore"}
 # What a user can do if an error of the trial run suggests a key that init sets itself.
 _REMEDIES = {
     "data.problem_type": "To set data.problem_type, use --kind.",
+    'data.split.type "fixed"': "Or write each split into its own file, and run init with their directory.",
     "data.id2label": 'init sets data.id2label to null. To use it, follow "Without init" in docs/your_data.md.',
 }
 
@@ -210,23 +213,43 @@ def _column_values(
         quoted = " and ".join(f'"{name}"' for name in choice.columns)
         _print(f"{option.capitalize()}: {quoted}, because {choice.reason}. To choose another one, use --{option}.")
     label_names = label_choice.columns
+    binary = binary_columns(columns)
+    if not labels and label_names[0] in binary and len(binary) > 1:
+        _print(f"For several labels per text: {' '.join(f'--label {shlex.quote(name)}' for name in binary)}")
     for column in columns:
         if column.name in label_names and column.type == "date" and kind is None:
             raise UserError(
                 f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or set '
                 "the kind of task with --kind."
             )
+    split_column = _find_split_column(data, [column for column in columns if column.name not in label_names])
     return {
         "text_column_names": text_choice.columns,
         "label_column_name": label_names[0] if len(label_names) == 1 else label_names,
         "problem_type": kind,
         # These keys may name columns or classes of the earlier data.
         "id2label": None,
-        "split.type": "stratify",
-        "split.column": None,
+        "split.type": "fixed" if split_column else "stratify",
+        "split.column": split_column,
         "split.fold": None,
         "slice_columns": [],
     }
+
+
+def _find_split_column(data: UserData, columns: Sequence[ColumnProfile]) -> str | None:
+    """Return the column that contains the split of each row, if there is one that can be used."""
+    column = next((column for column in columns if column.type == "split"), None)
+    if column is None:
+        return None
+    values = data.train[column.name].dropna().str.strip().str.lower()
+    if len(data.files) == 1 and not column.missing and "validation" in set(values.map(SPLIT_ALIASES)):
+        _print(f'Split: "{column.name}", because it contains the split of each row (data.split.type: fixed).')
+        return column.name
+    _print(
+        f'Warning: column "{column.name}" contains names of splits, but it is not used. To keep these splits, write '
+        "each one into its own file, and run init with their directory."
+    )
+    return None
 
 
 def _trial_run(directory: Path, data: UserData, text: str) -> tuple[Task, DataCard]:

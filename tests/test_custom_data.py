@@ -244,9 +244,9 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         r"data\.id2label .*null",
     ),
     "a list instead of a class": (
-        {"train.jsonl": jsonl(rows(30, [["a"], ["b"]]))},
+        {"train.jsonl": jsonl(rows(30, [["a", "b"], ["b"]]))},
         {"problem_type": CLASSES},
-        r"line 1: \"label\" is \['a'\]\. .*multi_label",
+        r"line 1: \"label\" is \['a', 'b'\]\. .*multi_label",
     ),
     "no text columns": (
         {"train.csv": csv(TEXTS)},

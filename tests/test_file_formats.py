@@ -158,6 +158,21 @@ def test_a_wrong_encoding_is_reported_in_one_line(content: bytes, encoding: str,
         read(Path("a.csv"), FileFormat(encoding=encoding))
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_cp1252_that_is_read_as_latin_1_is_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    line = '{"text": "é", "label": "good"}\n' if name == "a.jsonl" else "text,label\né,good\n"
+    Path(name).write_text(line, "cp1252")
+    read(Path(name), FileFormat(encoding="latin-1"))
+    assert not caplog.messages
+    Path(name).write_text(line + line.replace("text,label\n", "").replace("é", "€") * 2, "cp1252")
+    read(Path(name), FileFormat(encoding="cp1252"))
+    assert not caplog.messages
+    read(Path(name), FileFormat(encoding="ISO-8859-1"))
+    [message] = caplog.messages
+    number = 2 if name == "a.jsonl" else 3
+    assert message.startswith(f"{name} line {number} contains the byte 0x80") and "data.encoding=cp1252" in message
+
+
 @pytest.mark.parametrize(
     ("text", "delimiter"),
     [

@@ -72,6 +72,14 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.csv": csv(FEW, "text,lable")},
         r'train\.csv has no column "label"\. .*: text, lable\. Did you mean "lable"\? Name ',
     ),
+    "a label column with another name in test": (
+        {"train.csv": CSV, "test.jsonl": jsonl(FEW).replace("label", "Label ")},
+        r'test\.jsonl has no column "label"\. .*: text, Label \. Did you mean "Label "\? Use the .* names of train',
+    ),
+    "a second header": (
+        {"train.csv": CSV + CSV},
+        r"train\.csv line 42 repeats the header, .*Remove the line",
+    ),
     "a duplicate column": (
         {"train.csv": csv([(*row, 1) for row in FEW], "text,label,label")},
         r'2 columns named "label"\. Rename',

@@ -121,6 +121,8 @@ NUMBERS = [str(number) for number in range(20)]
         ({"id": NUMBERS, "what": LONG, "grade": [f"{number / 10}" for number in range(20)]}, ["what"], "grade"),
         ({"day": ["2024-01-01", "2024-01-02"] * 10, "what": LONG, "group": FEW}, ["what"], "group"),
         ({"what": LONG, "tags": [["a"], ["b"]] * 10}, ["what"], "tags"),
+        ({"text": LONG, "toxicity": FEW, "split": ["train", "Test"] * 10}, ["text"], "toxicity"),
+        ({"text": LONG, "transport": ["train", "bus"] * 10}, ["text"], "transport"),
     ],
 )
 def test_texts_and_labels_are_found_by_name_and_by_shape(
@@ -132,7 +134,7 @@ def test_texts_and_labels_are_found_by_name_and_by_shape(
 @pytest.mark.parametrize(
     ("values", "error"),
     [
-        ({"text": LONG, "a": FEW, "b": FEW}, "several columns could be the label: a, b. .*--label"),
+        ({"text": LONG, "a": FEW, "b": FEW}, "several .* label: a, b. .*several labels.*: --label NAME --label NAME"),
         ({"text": LONG, "category": FEW, "sentiment": FEW}, "several columns .*: category, sentiment.*--label"),
         ({"left": LONG, "right": LONG, "label": FEW}, "several columns could be the text: left, right.*--text"),
         ({"text": LONG, "id": NUMBERS}, "looks like labels: text, id.*--label"),
@@ -157,6 +159,9 @@ def test_the_users_choice_wins_and_a_misspelled_column_is_an_error() -> None:
         (["1", "2.5", ""], "number"),
         (["Yes", "no"], "yes/no"),
         (["2024-01-01", "2024-12-31T10:00"], "date"),
+        (["Train", "dev", ""], "split"),
+        (["train", "train"], "text"),
+        (["test", "dev"], "text"),
         (["a", "1"], "text"),
         ([["a"], []], "list"),
         ([None, " ", float("nan")], "empty"),
@@ -446,6 +451,51 @@ def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path:
     assert repository.git("status", "--porcelain") == " M params.yaml\n"
     out = run_init(repository, "hf://someone/reviews", "--splits", "test=train", ok=False, **env)
     assert re.search(r"^error: .*has no split train\. .*--splits", out, re.M)
+
+
+UNUSED = 'Warning: column "part" contains names of splits, but it is not used'
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (["train", "train", "dev", "test"], 'Split: "part", because'),
+        (["train", "train", "train", "test"], UNUSED),
+        (["train", "train", "dev", ""], UNUSED),
+    ],
+)
+def test_a_column_with_the_split_of_each_row_is_used(
+    parts: list[str],
+    message: str,
+    repository: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = [{"text": text, "toxicity": NAMES[label]} for text, _, label in demo.pairs(40)]
+    pd.DataFrame(table).assign(part=parts * 10).to_csv(tmp_path / "r.csv", index=False)
+    monkeypatch.chdir(repository.root)
+    options = options_parser().parse_args([str(tmp_path / "r.csv"), "--no-estimate", "--dry-run"])
+    init(options.source, options)
+    out = capsys.readouterr().out
+    assert message in out
+    is_used = message != UNUSED
+    assert bool(re.search(r"^\+    column: part$", out, re.M)) == is_used
+    assert bool(re.search(r"^\+    type: fixed$", out, re.M)) == is_used
+    assert bool(re.search(r"test: 10 texts", out)) == is_used
+
+
+def test_several_columns_of_0_and_1_are_mentioned(
+    repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = [{"text": text, "toxic": label, "very rude": 1 - label} for text, _, label in demo.pairs(40)]
+    pd.DataFrame(table).to_csv(tmp_path / "r.csv", index=False)
+    monkeypatch.chdir(repository.root)
+    for labels, is_mentioned in (([], True), (["--label", "toxic"], False)):
+        options = options_parser().parse_args([str(tmp_path / "r.csv"), "--no-estimate", "--dry-run", *labels])
+        init(options.source, options)
+        out = capsys.readouterr().out
+        assert ("For several labels per text: --label toxic --label 'very rude'\n" in out) == is_mentioned
 
 
 def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Path) -> None:

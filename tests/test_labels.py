@@ -122,6 +122,16 @@ def test_a_list_is_not_a_class_and_id2label_must_match_the_vectors() -> None:
     assert "[0.2, 0.8]" in load_error({"train.jsonl": jsonl(rows(60, [[0.2, 0.8], [0.5, 0.5]]))})
 
 
+def test_lists_of_one_label_are_classes_if_problem_type_says_so() -> None:
+    files = {"train.jsonl": jsonl(rows(60, [["neg"], ["pos"]]))}
+    assert load_files(files).task.problem_type == SEVERAL
+    corpus = load_files(files, problem_type="single_label_classification")
+    assert corpus.task.labels == ["neg", "pos"]
+    assert labels_by_row(corpus)[:2] == [0, 1]
+    files = {"train.jsonl": jsonl([*rows(60, [["neg"], ["pos"]]), ("both", ["neg", "pos"])])}
+    assert "jsonl line 61" in load_error(files, problem_type="single_label_classification")
+
+
 HEADER = "text,toxic,insult"
 CELLS = [(0, 1), (1, 1), (0, 0)]
 

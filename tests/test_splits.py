@@ -1,6 +1,7 @@
 """Splits made from the train file are exact and deterministic, and test never replaces validation."""
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -145,6 +146,25 @@ def test_spaces_around_the_name_of_a_group_do_not_matter() -> None:
     assert sum(corpus.splits[split]["user"].str.strip().nunique() for split in SPLITS) == 37
 
 
+def test_equal_whole_numbers_are_the_same_group_and_groups_that_differ_in_case_are_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = rows(400, ["a", "b"])
+
+    def load(group: Callable[[int], str]) -> Corpus:
+        content = csv([(*row, group(number)) for number, row in enumerate(table)], "text,label,user")
+        return load_files({"train.csv": content}, split={"type": "group", "column": "user"})
+
+    corpus = load(lambda number: str(number % 37))
+    mixed = load(lambda number: f"{number % 37}{'.0' if number > 200 else ''}")
+    assert indices_by_split(mixed) == indices_by_split(corpus)
+    assert not any("differ only in case" in message for message in caplog.messages)
+    codes = load(lambda number: f"0{number % 37}{'.0' if number > 200 else ''}")
+    assert codes.splits["train"]["sample_group"].nunique() > 37, "codes such as 07 are names"
+    load(lambda number: ["Bob", "bob"][number % 2] if number < 10 else str(number))
+    assert "such as 'Bob' and 'bob'" in caplog.text
+
+
 def test_pairs_that_are_linked_by_shared_texts_stay_together() -> None:
     texts = [text for text, _ in rows(600, ["a"])]
     chains = [
@@ -196,6 +216,10 @@ def split_by_time(times: list[str]) -> list[int]:
         ["1989", "1990", "1991", "2020", "2021", "2022", "2023", "2024"],
         ["998", "999", "1000", "2024", "9999", "10000", "1704412800", "1704412800.5"],  # numbers, not years
         ["-3", "0", "1", "7", "1899", "1e4", "20241345", "99999999"],  # 20241345 is not a date
+        ["202212", "202301", "202302", "202303", "202304", "202310", "202311", "202312"],
+        ["122019", "122020", "122021", "122022", "122023", "122024", "122025", "132026"],  # numbers, not months
+        ["12001", "12002", "12003", "12004", "12005", "12006", "12007", "12008"],
+        ["1.19", "1.2", "1.5", "3.2023", "10.25", "11.2023", "12.2023", "12.9"],
         ["2020", "2021-01-01", "2021-01-01T06:00:00+05:00", "2021-01-01T02:00Z", "2022", "2023", "2024", "2025"],
     ],
 )  # fmt: skip
@@ -222,6 +246,20 @@ def test_a_number_among_dates_is_an_error(date: str, number: str) -> None:
         split_by_time([date, *["2024"] * 10, number])
     with pytest.raises(UserError, match=rf"line 2: \"when\" is '{number}'"):
         split_by_time([number, *["2024"] * 10, date])
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["31122023", "1012024", "02012024"],
+        ["12312023", "01012024", "01022024"],
+        ["12.2023", "01.2024", "2.2024"],
+        ["122023", "12024", "022024"],
+    ],
+)
+def test_numbers_that_are_dates_but_do_not_sort_by_time_are_an_error(times: list[str]) -> None:
+    with pytest.raises(UserError, match=rf"line 2: \"when\" is '{times[0]}', .*2023-12-31"):
+        split_by_time(times * 4)
 
 
 def test_a_column_can_name_the_split_of_each_row() -> None:

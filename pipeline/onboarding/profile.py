@@ -8,7 +8,10 @@ from typing import NamedTuple
 import pandas as pd
 
 from pipeline.core.messages import UserError
+from pipeline.core.task import TRAIN
 from pipeline.core.text import closest_match, listing, literal
+from pipeline.sources.files import SPLIT_ALIASES
+from pipeline.sources.label_values import as_bit
 from pipeline.tabular.reading import is_missing
 
 _MOST_LABELS = 100  # A column with more distinct values is only a label if its name or the user says so.
@@ -36,7 +39,7 @@ class ColumnProfile:
     """What the values of a column look like.
 
     Attributes:
-        type: "text", "number", "date", "yes/no", "list" or "empty".
+        type: "text", "number", "date", "yes/no", "split" (train and the names of other splits), "list" or "empty".
         distinct: The number of distinct values.
         missing: The number of rows without a value.
         length: The mean number of characters of a value.
@@ -90,7 +93,9 @@ def _type(values: pd.Series, distinct: pd.Series, numbers: pd.Series) -> str:
         return "empty"
     if any(isinstance(value, list) for value in values):
         return "list"
-    lowercase = {text.strip().lower() for text in distinct.iloc[:3]}
+    lowercase = {text.strip().lower() for text in distinct}
+    if TRAIN in lowercase and len(lowercase) > 1 and lowercase <= SPLIT_ALIASES.keys():
+        return "split"
     if len(distinct) == 2 and lowercase in ({"yes", "no"}, {"true", "false"}, {"0", "1"}):
         return "yes/no"
     if numbers.notna().all():
@@ -137,7 +142,7 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
     Raises:
         UserError: A candidate is missing, or there are several.
     """
-    candidates = [column for column in columns if column.name not in texts and column.type != "empty"]
+    candidates = [column for column in columns if column.name not in texts and column.type not in ("empty", "split")]
     if chosen := _by_name(candidates, LABEL_NAMES, "label"):
         return chosen
     few = [column for column in candidates if _has_few_values(column)]
@@ -151,6 +156,11 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
     if len(few) > 1:
         raise _ambiguous("label", [column.name for column in few])
     return Choice([few[0].name], reason)
+
+
+def binary_columns(columns: Sequence[ColumnProfile]) -> list[str]:
+    """Return the columns of 0 and 1, or of false and true."""
+    return [column.name for column in columns if column.type == "yes/no" and as_bit(column.examples[0]) is not None]
 
 
 def _has_few_values(column: ColumnProfile) -> bool:
@@ -195,5 +205,11 @@ def _by_name(candidates: Sequence[ColumnProfile], groups: Sequence[Sequence[str]
 
 
 def _ambiguous(purpose: str, names: Sequence[str]) -> UserError:
-    pairs = " For pairs of texts, name two columns: --text NAME --text NAME." if purpose == "text" else ""
-    return UserError(f"several columns could be the {purpose}: {listing(names)}. Choose with --{purpose} NAME.{pairs}")
+    remedies = {
+        "text": "For pairs of texts, name two columns",
+        "label": "For several labels per text, name each column of 0 and 1",
+    }
+    return UserError(
+        f"several columns could be the {purpose}: {listing(names)}. Choose with --{purpose} NAME. {remedies[purpose]}: "
+        f"--{purpose} NAME --{purpose} NAME."
+    )

@@ -32,6 +32,8 @@ def columns_to_read(split: str, params: DataParams) -> ColumnSelection:
     """Return the columns that a split needs. Only test may lack labels."""
     labels = label_columns(params)
     columns = ColumnSelection([*_columns_as_text(split, params), *labels], labels if split == "test" else [])
+    if split != TRAIN:
+        columns = columns._replace(remedy="Use the column names of train.")
     if params.task == "custom" and params.header:
         hint = " If the file does not begin with column names, set data.header=false."
         return columns._replace(remedy=columns.remedy + hint)

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,20 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from pipeline.core.data_card import GROUP
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN, ProblemType, Task
 from pipeline.core.text import literal
 from pipeline.params import DataParams, SplitParams
 from pipeline.sources.duplicates import Hashes, hash_column, hash_rows
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
+from pipeline.sources.label_values import is_code, is_integer
 
 SplitNames = NDArray[np.object_]  # the name of each row's split
 
 _YEAR = re.compile(r"[0-9]{4}")
 _COMPACT_DATE = "[0-9]{8}"  # such as 20241231, which Python reads as a date
+# Formats of dates that are numbers but do not sort by time, such as 31122023, and the length of such a date.
+_UNSORTABLE_DATES = {"%d%m%Y": 8, "%m%d%Y": 8, "%m.%Y": 7, "%m%Y": 6}
 
 
 def split_fractions(params: DataParams, files: Collection[str], split_values: NDArray[Any] | None) -> dict[str, float]:
@@ -71,7 +75,33 @@ def read_split_values(split: SplitParams, column: pd.Series) -> NDArray[Any]:
         _require_all(names.notna(), column, f"Write the split of the row, one of {', '.join(SPLITS)}.")
         return np.asarray(names, dtype=object)
     _require_all(texts != "", column, "Fill it in, because data.split.column needs a value for each row.")
+    if split.type == "group":
+        _warn_about_similar_groups(texts)
+        return hash_column(_with_equal_numbers(texts))
     return hash_column(texts.tolist())
+
+
+def _warn_about_similar_groups(texts: pd.Series) -> None:
+    groups = texts.drop_duplicates()
+    lowercase = groups.str.lower()
+    repeated = lowercase[lowercase.duplicated()]
+    if len(repeated):
+        first, second = groups[lowercase == repeated.iloc[0]].iloc[:2]
+        log.warning(
+            'Column "%s" has different groups that differ only in case, such as %s and %s. Write the same group in the '
+            "same way, because its rows may otherwise be in both train and test.",
+            texts.name, literal(first), literal(second),
+        )  # fmt: skip
+
+
+def _with_equal_numbers(texts: pd.Series) -> list[str]:
+    """Replace each whole number with the first one that is equal: pandas writes 12.0 instead of 12 in some files."""
+    first_spellings: dict[Decimal, str] = {}
+    groups = []
+    for text in texts:
+        is_whole = is_integer(text) and not is_code(text)
+        groups.append(first_spellings.setdefault(Decimal(text), text) if is_whole else text)
+    return groups
 
 
 def _require_all(valid: pd.Series, column: pd.Series, remedy: str) -> None:
@@ -94,6 +124,11 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
     is_number = np.isfinite(numbers)
     is_compact_date = is_date & texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
     if is_number.all() and not is_compact_date.any():
+        if _are_unsortable_dates(texts):
+            raise UserError(
+                f"{_value(texts, 0)}, a date that does not sort by time as a number. Write all times as dates such as "
+                "2023-12-31 (ISO 8601)."
+            )
         return numbers  # If they are years, their order is the same.
     if is_date.all():
         return dates
@@ -103,6 +138,18 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
         f"{_value(texts, row)}. Write all times as dates such as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), or "
         "all as numbers."
     )
+
+
+def _are_unsortable_dates(texts: pd.Series) -> bool:
+    """Return whether all numbers are dates from 1900 to 2099 that start with the day or the month."""
+    longest = texts.str.len().max()
+    for date_format, length in _UNSORTABLE_DATES.items():
+        if longest == length:
+            padded = texts.str.zfill(length)  # A program that reads 01122023 as a number writes 1122023.
+            years = pd.to_datetime(padded, format=date_format, errors="coerce").dt.year
+            if years.between(1900, 2099).all():
+                return True
+    return False
 
 
 def _parse_date(text: str) -> float:

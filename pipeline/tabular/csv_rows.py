@@ -29,6 +29,7 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
         lines = decoded_lines(path, file, file_format.encoding)
         head = take_head(path, lines, file_format)
         header: list[str] = []
+        header_fields: list[str] = []
         selected: set[str] = set()
         blank_lines: list[int] = []
         unnamed: list[int] = []  # the positions of the columns without a name, except for an index in the first column
@@ -46,11 +47,15 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                     position for position, name in enumerate(header) if position and not name and name not in selected
                 ]
                 if file_format.header:
+                    header_fields = fields
                     continue
             if len(header) == 1:  # A blank line that is followed by another row is a row with an empty field.
                 yield from ((blank_line, {header[0]: ""}) for blank_line in blank_lines)
                 blank_lines.clear()
-            if len(fields) == len(header):
+            if len(fields) > 1 and fields == header_fields:
+                why = "repeats the header, probably because files were joined. Remove the line."
+                on_error(RowError(f"{path} line {line}", why, fields))
+            elif len(fields) == len(header):
                 rows += 1
                 if any(fields[position].strip() for position in unnamed):
                     unnamed_lines.append(line)

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, log
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can contain but UTF-8 cannot
+
+_C1_CONTROLS = re.compile("[\x80-\x9f]")  # Latin-1 has them where cp1252 has curly quotes and the euro sign.
 
 
 class RowError(UserError):
@@ -97,6 +99,7 @@ def text_codec(encoding: str) -> str:
 
 def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[str]:
     """Yield lines of `open_text`. Raises UserError at the first line that is not in the encoding."""
+    may_warn = text_codec(encoding) == "iso8859-1"
     for number, line in enumerate(lines, 1):
         if escaped := LONE_SURROGATE.search(line):
             byte = escaped[0].encode("utf-8", "surrogateescape")
@@ -105,4 +108,11 @@ def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[s
                 "file as UTF-8, or set data.encoding to its encoding, for example cp1252 for older Windows programs "
                 "(in a command, --encoding cp1252)."
             )
+        if may_warn and (control := _C1_CONTROLS.search(line)):
+            log.warning(
+                "%s line %d contains the byte 0x%x, which is a control character in %s. Did you mean cp1252? Then set "
+                "data.encoding=cp1252 (in a command, --encoding cp1252).",
+                path, number, ord(control[0]), encoding,
+            )  # fmt: skip
+            may_warn = False
         yield line

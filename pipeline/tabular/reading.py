@@ -90,7 +90,7 @@ class ColumnSelection(NamedTuple):
 
     Attributes:
         wanted: Columns that the file must have, unless they are optional.
-        optional: The wanted columns that may be missing.
+        optional: The wanted columns that may be missing, but not spelled differently.
         keep_rest: Whether to read all other columns too.
         remedy: A sentence that says what to do if a column is missing.
     """
@@ -108,18 +108,20 @@ class ColumnSelection(NamedTuple):
             nested: The names of fields inside the columns, such as "review.text".
         """
         rest = [name for name in names if not _UNNAMED.fullmatch(name)] if self.keep_rest else []
+        lowercase = {name.strip().lower() for name in [*names, *nested]}
         selected = dict.fromkeys([*self.wanted, *rest])
         for name in selected:
             if names.count(name) > 1:
                 raise UserError(f'{path} has {names.count(name)} columns named "{name}". Rename all but one.')
-            if name not in names and name not in nested and name not in self.optional:
+            may_be_missing = name in self.optional and name.strip().lower() not in lowercase
+            if name not in names and name not in nested and not may_be_missing:
                 raise self._missing_column(path, name, [*names, *nested])
         return [name for name in dict.fromkeys([*names, *nested]) if name in selected]
 
     def _missing_column(self, path: Path, missing: str, names: list[str]) -> UserError:
         names = [name for name in names if not _UNNAMED.fullmatch(name)]
-        by_lowercase = {candidate.lower(): candidate for candidate in names}
-        similar = closest_match(missing.lower(), by_lowercase)
+        by_lowercase = {candidate.strip().lower(): candidate for candidate in names}
+        similar = closest_match(missing.strip().lower(), by_lowercase)
         remedy = (f'Did you mean "{by_lowercase[similar]}"? ' if similar else "") + self.remedy
         return UserError(f'{path} has no column "{missing}". Its columns are: {listing(names, 20)}. {remedy}')
 
