@@ -38,7 +38,7 @@ ALLOWED_IMPORTS = {
     "modeling": {"core", "params"},
     "training": {"core", "params", "modeling", "evaluation"},
     "reporting": {"core", "evaluation"},
-    "experiments": {"core", "params", "modeling", "evaluation"},
+    "experiments": {"core", "params", "sources", "modeling", "evaluation"},
     "cleaning": {"core", "params", "tabular", "sources", "evaluation", "reporting"},
     "onboarding": {"core", "params", "tabular", "sources", "modeling", "training", "evaluation"},
 }

@@ -267,7 +267,7 @@ def test_data_in_columns_without_a_name_is_reported_once(caplog: pytest.LogCaptu
     Path("a.csv").write_text("\n".join(lines))
     assert [row["v2"] for row in read(Path("a.csv"), wanted=["v1", "v2"])] == ["Fine", "Hello", "Win", "Yes"]
     [message] = caplog.messages
-    assert message.startswith("a.csv has data in columns without a name in 2 of 4 rows (50.0%), first in line 3.")
+    assert message.startswith("a.csv has data in columns without a name in 2 rows, first in line 3.")
     assert "enclose it in double quotes" in message
 
 

@@ -356,7 +356,7 @@ def _common_splits(runs: Sequence[Run]) -> list[str]:
     for run in rest:
         _require_same_examples(first, run)
     splits = []
-    for split in first.task.verdict_split_first:
+    for split in _verdict_first(first.task):
         if all(_have_same_examples(first, run, split) for run in rest):
             splits.append(split)
         else:
@@ -371,13 +371,18 @@ def _require_same_examples(left: Run, right: Run) -> None:
         differences = _describe_changes(_changes(asdict(left.task), asdict(right.task)))
         raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
     noun = left.task.noun
-    split = left.task.verdict_split
+    split = _verdict_first(left.task)[0]
     if not _have_same_examples(left, right, split):
         left_count, right_count = (f"{len(run.texts[split]):,}" for run in (left, right))
         detail = f"{left.name} has {left_count}, and {right.name} has {right_count}"
         if left_count == right_count:
             detail = f"Both have {left_count}, but their texts, labels or order differ"
         raise UserError(f"{names} were scored on different {split} {noun}. {detail}. Compare runs on the same {noun}.")
+
+
+def _verdict_first(task: Task) -> list[str]:
+    """Return the splits that can be compared. The split of the verdict comes first. Fold groups have only one split."""
+    return sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
 
 
 def _have_same_examples(left: Run, right: Run, split: str) -> bool:

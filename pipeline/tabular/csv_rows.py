@@ -34,7 +34,6 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
         blank_lines: list[int] = []
         unnamed: list[int] = []  # the positions of the columns without a name, except for an index in the first column
         unnamed_lines: list[int] = []  # the lines of the rows that have data in such columns
-        rows = 0
         for line, fields in _split_rows(path, head, lines):
             if not fields:
                 if header:
@@ -56,7 +55,6 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 why = "repeats the header, probably because files were joined. Remove the line."
                 on_error(RowError(f"{path} line {line}", why, fields))
             elif len(fields) == len(header):
-                rows += 1
                 if any(fields[position].strip() for position in unnamed):
                     unnamed_lines.append(line)
                 yield line, {name: field for name, field in zip(header, fields, strict=True) if name in selected}
@@ -69,10 +67,9 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 on_error(RowError(f"{path} line {line}", why, fields))
         if unnamed_lines:
             log.warning(
-                "%s has data in columns without a name in %s of %s rows (%.1f%%), first in line %d. This data is not "
-                "read. If a text was cut off at a comma, enclose it in double quotes. Otherwise, name or remove the "
-                "columns.",
-                path, f"{len(unnamed_lines):,}", f"{rows:,}", 100 * len(unnamed_lines) / rows, unnamed_lines[0],
+                "%s has data in columns without a name in %s rows, first in line %d. This data is not read. If a text "
+                "was cut off at a comma, enclose it in double quotes. Otherwise, name or remove the columns.",
+                path, f"{len(unnamed_lines):,}", unnamed_lines[0],
             )  # fmt: skip
 
 
