@@ -59,11 +59,11 @@ def main() -> None:
     if not arguments.clone.exists():
         make_clone(arguments.clone)
     with as_command(), chdir(arguments.clone):  # as_command shows the progress of the runs.
-        inside: dict[str, list[bool]] = {"one run": [], "mean of the runs": []}
+        coverage: dict[str, list[bool]] = {"one run": [], "mean of the runs": []}
         for task in arguments.tasks:
             for name, values in measure(task, arguments.threads).items():
-                inside[name] += values
-        for name, values in inside.items():
+                coverage[name] += values
+        for name, values in coverage.items():
             print(f"all tasks, {name}: {sum(values)} of {len(values)} scores are inside (target: 80%)")
 
 
@@ -115,17 +115,17 @@ def measure(task: str, threads: str) -> dict[str, list[bool]]:
     # The score of a single run also depends on its seed.
     noise = np.random.default_rng(0).standard_normal(len(predicted))
     deviation = np.sqrt(errors[..., 0].var(axis=1, ddof=1).mean())
-    inside: dict[str, list[bool]] = {}
+    coverage: dict[str, list[bool]] = {}
     for name, values, measured in (
         ("one run", predicted + deviation * noise, full),
         ("mean of the runs", predicted + deviation / np.sqrt(SEEDS) * noise, full.mean(keepdims=True)),
     ):
         low, high = np.quantile(values, [0.1, 0.9])
-        inside[name] = ((low <= measured) & (measured <= high)).tolist()
+        coverage[name] = ((low <= measured) & (measured <= high)).tolist()
         text = ", ".join(f"{100 * score:.1f}" for score in measured)
-        count = sum(inside[name])
+        count = sum(coverage[name])
         print(f"{task}, {name}: 80% interval {100 * low:.1f} to {100 * high:.1f}, measured {text} ({count} inside)")
-    return inside
+    return coverage
 
 
 if __name__ == "__main__":

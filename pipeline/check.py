@@ -8,12 +8,12 @@ from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
-from pipeline.core.run_directory import inputs_digest
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import require_known, with_compared_metrics, with_selection_metric
 from pipeline.modeling.device import usable_device
 from pipeline.params import LOCAL, Params, load_params
-from pipeline.sources.checkpoints import find_checkpoint
+from pipeline.sources.checkpoints import find_checkpoint, local_model_files
+from pipeline.sources.fetch import file_sha256
 from pipeline.sources.glue import glue_task
 from pipeline.training.arguments import check_training
 
@@ -71,18 +71,20 @@ def main() -> None:
     params = load_params()
     check(params)
     remove_scores()
-    write_text(CHECKED, f"params.yaml holds what the stages accept.\n{_hash_of_local_files(params)}")
+    write_text(CHECKED, f"params.yaml holds what the stages accept.\n{_hashes_of_local_model(params)}")
 
 
-def _hash_of_local_files(params: Params) -> str:
-    """Return a hash of the files of a local base model, or nothing for a model on the Hub.
+def _hashes_of_local_model(params: Params) -> str:
+    """Return a line with the hash of each file of a local base model, or nothing for a model on the Hub.
 
-    The other stages depend on the output of this stage so that they run after it. They must not run again after each
-    change of a parameter, so its content does not depend on values. But if a local base model has other files than at
-    the last run with the same path, DVC must not restore the old ones from its run cache.
+    The other stages depend on the output of this stage so that they run after it. Apart from these hashes, its content
+    never changes, so a change of a parameter does not make them run again. With the hashes, DVC does not restore the
+    files that a local base model had at an earlier run from its run cache.
     """
     model = find_checkpoint(params.model.checkpoint)
-    return f"{inputs_digest([model])}\n" if isinstance(model, Path) else ""
+    if not isinstance(model, Path):
+        return ""
+    return "".join(f"{file_sha256(file)} {file.name}\n" for file in local_model_files(model))
 
 
 if __name__ == "__main__":

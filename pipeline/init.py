@@ -215,7 +215,8 @@ def _column_values(
     label_names = label_choice.columns
     binary = binary_columns(columns)
     if not labels and label_names[0] in binary and len(binary) > 1:
-        _print(f"For several labels per text: {' '.join(f'--label {shlex.quote(name)}' for name in binary)}")
+        options = " ".join(f"--label {shlex.quote(name)}" for name in binary)
+        _print(f"If a text can have several labels, name each column: {options}")
     for column in columns:
         if column.name in label_names and column.type == "date" and kind is None:
             raise UserError(

@@ -51,9 +51,8 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     require_comparable(space)
     for parameter in space:
         for text in parameter.values_to_check():
-            load_overridden_params(
-                [f"{parameter.key}={text}"]
-            )  # Raises UserError if params.yaml cannot have this value.
+            # This raises UserError if params.yaml cannot have the value.
+            load_overridden_params([f"{parameter.key}={text}"])
     study = Study(Sampler(space, sampler), jobs)
     trials = study.run(n)
     score_title = f"validation {SCORES[study.metric].title}"

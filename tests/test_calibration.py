@@ -76,7 +76,7 @@ def test_a_bin_holds_the_predictions_between_its_edges() -> None:
     assert expected_calibration_error(bins) == pytest.approx((2 * 0.015 + 0.4 + 0.39 + 0) / 5)
 
 
-def test_if_calibrated_describes_the_scores_of_a_calibrated_model() -> None:
+def test_the_simulation_describes_the_scores_of_a_calibrated_model() -> None:
     rng = np.random.default_rng(2)
     confidence = rng.uniform(0.6, 1, 1000)
     is_right = rng.random((5000, 1000)) < confidence

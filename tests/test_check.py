@@ -53,12 +53,15 @@ def test_other_files_of_a_local_base_model_change_the_output(project: Path) -> N
     """Otherwise, DVC would restore a copy of the old files, if it has one for the same path in its run cache."""
     shutil.copytree(yaml.safe_load(PARAMS.read_text())["model"]["checkpoint"], "mine")
     edit(PARAMS, "model.checkpoint", "./mine")
-    contents = set()
-    for text in ("{}", "{}", '{"changed": true}'):
-        Path("mine", "settings.json").write_text(text)
+    outputs = []
+    for file in ("config.json", "notes.txt"):
         main()
-        contents.add(CHECKED.read_bytes())
-    assert len(contents) == 2
+        outputs.append(CHECKED.read_bytes())
+        with Path("mine", file).open("a") as changed_file:
+            changed_file.write("\n")
+    main()
+    first, after_config, after_notes = *outputs, CHECKED.read_bytes()
+    assert first != after_config == after_notes
 
 
 def test_a_bad_value_keeps_the_scores_of_the_previous_model(project: Path) -> None:

@@ -495,7 +495,7 @@ def test_several_columns_of_0_and_1_are_mentioned(
         options = options_parser().parse_args([str(tmp_path / "r.csv"), "--no-estimate", "--dry-run", *labels])
         init(options.source, options)
         out = capsys.readouterr().out
-        assert ("For several labels per text: --label toxic --label 'very rude'\n" in out) == is_mentioned
+        assert ("name each column: --label toxic --label 'very rude'\n" in out) == is_mentioned
 
 
 def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Path) -> None:

@@ -564,7 +564,7 @@ def test_a_class_that_may_be_a_missing_label_is_a_warning(placeholder: str) -> N
     assert placeholder in corpus.task.labels
     [warning] = corpus.warnings
     assert f'"label" is {placeholder!r} in 20 of 60 rows (33.3%), first in data/custom/train.csv line 4.' in warning
-    assert "leave these labels empty" in warning and "data.id2label" in warning
+    assert "leave these fields empty" in warning and "data.id2label" in warning
     assert not load_files(files, id2label={"good": "good", "bad": "bad", placeholder: "other"}).warnings
 
 

@@ -136,7 +136,7 @@ def test_too_few_rows_are_rejected_with_the_number_of_points_that_is_possible() 
         (2, 3, 1, OVERRIDES, r"^--points must be at least 3, got 2\."),
         (5, 1, 1, OVERRIDES, r"^--seeds must be at least 2, got 1\."),
         (5, 3, 0, OVERRIDES, r"^--jobs must be at least 1, got 0\.$"),
-        (5, 3, 1, [], r"^train\.max_train_samples is chosen .* null\. .* interrupted .*git checkout params\.yaml"),
+        (5, 3, 1, [], r"^train\.max_train_samples is chosen .* null\. .* interrupted .*git diff params\.yaml"),
     ],
 )
 def test_wrong_arguments_are_rejected_before_anything_runs(

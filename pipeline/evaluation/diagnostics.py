@@ -68,10 +68,11 @@ def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -
                 **class_scores(labels, predicted_at_threshold)[1],
             }
     if predictions.swapped is not None:
-        regression = predictions.probability is None
-        entries["order_consistency"] = (
-            pearson(predicted, predictions.swapped) if regression else float(np.mean(predicted == predictions.swapped))
-        )
+        if predictions.probability is None:
+            consistency = pearson(predicted, predictions.swapped)
+        else:
+            consistency = float(np.mean(predicted == predictions.swapped))
+        entries["order_consistency"] = consistency
     return entries
 
 
@@ -110,7 +111,7 @@ def plots(task: Task, predictions: Predictions) -> dict[str, list[tuple[Any, ...
     """Return the rows of a split for each plot that applies, with the columns of `PLOTS`."""
     labels, predicted = predictions.labels, predictions.predicted
     if predictions.probability is None:
-        return {"residuals": _downsampled(list(zip(labels.tolist(), predicted.tolist(), strict=True)))}
+        return {"residuals": _downsample(list(zip(labels.tolist(), predicted.tolist(), strict=True)))}
     correct = (labels == predicted).ravel()
     rows: dict[str, list[tuple[Any, ...]]] = {
         "reliability": [*calibration.reliability(predictions.confidence.ravel(), correct)]
@@ -120,8 +121,8 @@ def plots(task: Task, predictions: Predictions) -> dict[str, list[tuple[Any, ...
         rows["confusion"] = [(task.labels[actual], task.labels[predicted], n) for (actual, predicted), n in counts]
     if task.binary:
         counts_above = threshold_counts(labels, predictions.probability[:, 1])[:2]
-        rows["precision_recall"] = _downsampled(precision_recall_curve(*counts_above))
-        rows["roc"] = _downsampled(roc_curve(*counts_above))
+        rows["precision_recall"] = _downsample(precision_recall_curve(*counts_above))
+        rows["roc"] = _downsample(roc_curve(*counts_above))
     return rows
 
 
@@ -143,7 +144,7 @@ def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, 
     return list(zip(false_rate.tolist(), true_rate.tolist(), strict=True))
 
 
-def _downsampled(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _downsample(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Return at most _MOST_POINTS of the points, evenly spaced, including the first and the last one."""
     return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]
 

@@ -259,7 +259,8 @@ def _jackknife_interval(scale: str, n: int, values: Floats) -> Interval:
 def _wilson(hits: int, n: int) -> Interval:
     if n == 0:
         return Interval(0, 1)
-    proportion, z2_per_n = hits / n, _Z**2 / n
+    proportion = hits / n
+    z2_per_n = _Z**2 / n
     center = (proportion + z2_per_n / 2) / (1 + z2_per_n)
     half_width = sqrt(z2_per_n * (proportion * (1 - proportion) + z2_per_n / 4)) / (1 + z2_per_n)
     # With rounding, a perfect score could lie outside its own interval.

@@ -381,7 +381,8 @@ def _require_same_examples(left: Run, right: Run) -> None:
 
 
 def _verdict_first(task: Task) -> list[str]:
-    """Return the splits that can be compared. The split of the verdict comes first. Fold groups have only one split."""
+    """Return the splits that can be compared. The split of the verdict comes first, if it is one of them."""
+    # `Task.verdict_split_first` would add a second split to the only one of a fold group.
     return sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
 
 

@@ -49,8 +49,8 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     params = load_overridden_params(overrides)
     if params.train.max_train_samples is not None:
         raise UserError(
-            f"{SIZE} is chosen for each run. Set it to null. If an interrupted run left a number in params.yaml, run "
-            '"git checkout params.yaml".'
+            f"{SIZE} is chosen for each run. Set it to null. If an interrupted run left a number in params.yaml, "
+            '"git diff params.yaml" shows it.'
         )
     group = seed_group_name(overrides)
     name = f"{group.replace('seeds', 'curve')}-{sizes}x{seeds}"
@@ -105,7 +105,8 @@ def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
     first = sides[-1].runs[0]
     task = first.task
     name = task.metrics[0]
-    points, fitted = [], {}
+    points = []
+    fitted = {}
     for side, number in zip(sides, rows, strict=True):
         runs = [run.predictions[_SPLIT] for run in side.runs]
         scores = np.array([jackknife(name, run.labels, run.predicted, run.probability) for run in runs])

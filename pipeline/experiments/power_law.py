@@ -68,8 +68,8 @@ def plausible_curves(multiples: Floats, errors: Floats) -> Floats:
     seed_variance = errors[..., 0].var(axis=1, ddof=1).mean() / seeds
     degrees_of_freedom = sizes * (seeds - 1)
     random = np.random.default_rng(0)
-    drawn = random.multivariate_normal(means[:, 0], example_covariance, _DRAWS)
+    sampled_errors = random.multivariate_normal(means[:, 0], example_covariance, _DRAWS)
     variances = seed_variance * degrees_of_freedom / random.chisquare(degrees_of_freedom, (_DRAWS, 1))
-    drawn += np.sqrt(variances) * random.standard_normal(drawn.shape)
-    parts = np.array_split(drawn, sizes - FEWEST_SIZES + 1)
+    sampled_errors += np.sqrt(variances) * random.standard_normal(sampled_errors.shape)
+    parts = np.array_split(sampled_errors, sizes - FEWEST_SIZES + 1)
     return np.concatenate([fit(multiples[first:], part[:, first:]) for first, part in enumerate(parts)], axis=1)

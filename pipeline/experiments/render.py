@@ -173,15 +173,16 @@ def _change_rows(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
 
 def _examples_by_heading(comparison: Comparison) -> dict[str, list[ChangedExample]]:
     """Return headings, each with the first fixed or broken examples of the split that the verdict is about."""
-    task, judged = comparison.task, comparison.verdict_comparison
+    task = comparison.task
+    split = comparison.verdict_comparison
     if task.problem_type == "regression":
         quantity = "prediction"
         order = "The largest changes"
-        groups = {"Closer to the label in B": judged.fixed, "Farther from the label in B": judged.broken}
+        groups = {"Closer to the label in B": split.fixed, "Farther from the label in B": split.broken}
     else:
         quantity = "probability"
         order = "The most confident ones in B"
-        groups = {"Fixed (wrong in A, right in B)": judged.fixed, "Broken (right in A, wrong in B)": judged.broken}
+        groups = {"Fixed (wrong in A, right in B)": split.fixed, "Broken (right in A, wrong in B)": split.broken}
     by_heading = {}
     for change, examples in groups.items():
         heading = f"{change}: {len(examples):,} {comparison.verdict_split} {task.noun}"

@@ -205,7 +205,7 @@ def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str, symbol: str
     # The first color is for train, even if train is not drawn.
     ordered_splits = sorted({"train", *splits}, key=_COLOR_ORDER.index)
     drawn = [split for split in ordered_splits if split in splits]
-    lines = [_downsampled(rows.loc[rows["split"] == split, ["split", *columns]]) for split in drawn]
+    lines = [_downsample(rows.loc[rows["split"] == split, ["split", *columns]]) for split in drawn]
     points = pd.concat(lines).rename_axis("order").reset_index()
     legend = _legend(drawn, symbol)
     dashes = alt.Scale(domain=ordered_splits, range=list(_DASHES[: len(ordered_splits)]))
@@ -221,7 +221,7 @@ def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str, symbol: str
     return chart
 
 
-def _downsampled(points: pd.DataFrame) -> pd.DataFrame:
+def _downsample(points: pd.DataFrame) -> pd.DataFrame:
     """Return every k-th point and the last one, so that at most about _MOST_POINTS remain."""
     return pd.concat([points.iloc[: -1 : len(points) // _MOST_POINTS + 1], points.iloc[-1:]])
 

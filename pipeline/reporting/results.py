@@ -23,7 +23,7 @@ _PLOTS = {
     "residuals": "evaluate",
     "roc": "evaluate",
 }  # the stage that writes each plot
-_MOST_LINEAR_ROWS = 50_000  # that the linear model learns from, as in the stage baseline
+_MOST_LINEAR_ROWS = 50_000  # The stage baseline has the same number.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Results:
 
     @property
     def linear_rows(self) -> str | None:
-        """What the linear model learned from, for people. None if both models had all rows of train."""
+        """The rows that the linear model learned from, as a phrase. None if both models had all rows of train."""
         rows = self.card.splits[TRAIN].rows
         if rows > _MOST_LINEAR_ROWS:
             return f"a random sample of {_MOST_LINEAR_ROWS:,} of the {rows:,} {self.task.noun} of train"

@@ -166,8 +166,8 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     origin = find_checkpoint(checkpoint)
     source: dict[str, Any]
     if isinstance(origin, Path):
-        for file in files_to_copy(_names(origin), str(origin)):
-            shutil.copyfile(origin / file, out / file)
+        for file in local_model_files(origin):
+            shutil.copyfile(file, out / file.name)
         source = {"checkpoint": "a local directory", "revision": None}  # The path has no meaning elsewhere.
     else:
         name, _ = parse_name(checkpoint)
@@ -186,6 +186,11 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
         add_tokenizer(out, source["vocabulary"], checkpoint)
     log.info("files of %s: %s", checkpoint, ", ".join(sorted(_names(out))))
     return {**source, "files": {file: file_sha256(out / file) for file in _names(out)}}
+
+
+def local_model_files(directory: Path) -> list[Path]:
+    """Return the files of a local base model that are used. Raises UserError if a required one is missing."""
+    return [directory / name for name in files_to_copy(_names(directory), str(directory))]
 
 
 def _fetch_model_files(name: str, checkpoint: Checkpoint, out: Path) -> None:

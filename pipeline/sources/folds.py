@@ -131,7 +131,8 @@ def _require_several_folds_of_each_class(folds: NDArray[np.int64], labels: NDArr
 def _keep_classes_in_train(
     is_validation: NDArray[np.bool_], groups: NDArray[np.integer], labels: NDArray[np.int64]
 ) -> None:
-    """Move a group of each class to train if all rows of the class are in validation."""
+    """Move a group of each class to train if all rows of the class are in validation, unless it is the last group."""
     for label in np.setdiff1d(labels, labels[~is_validation]):
-        first = groups[labels == label][0]
-        is_validation[groups == first] = False
+        is_moved = groups == groups[labels == label][0]
+        if (is_validation & ~is_moved).any():
+            is_validation[is_moved] = False

@@ -153,15 +153,17 @@ def _combination_warnings(column: LabelColumn) -> list[str]:
 
 def _placeholder_warnings(column: LabelColumn) -> list[str]:
     """Return a warning if some classes have the names that programs write for a missing value."""
-    placeholders = [label for label in column.first_places if label in _PLACEHOLDERS]
+    labels = column.first_places
+    placeholders = [label for label in labels if label in _PLACEHOLDERS and not (label == "-" and "+" in labels)]
     if not placeholders:
         return []
-    count, total = column.count_rows(placeholders), sum(column.labeled_counts.values())
+    count = column.count_rows(placeholders)
+    total = sum(column.labeled_counts.values())
     return [
         f"{column.name} is {' or '.join(map(literal, placeholders))} in {count:,} of {total:,} rows "
-        f"({count / total:.1%}), first in {column.first_places[placeholders[0]]}. It is read as a class. If it means "
-        "that the label is missing, leave these labels empty and set data.on_missing=drop. If it is a class, list all "
-        "labels in data.id2label."
+        f"({count / total:.1%}), first in {column.first_places[placeholders[0]]}. Such a label is read as a class. "
+        "If it means that the label is missing, leave these fields empty and set data.on_missing=drop. If it is a "
+        "class, list all labels in data.id2label."
     ]
 
 

@@ -171,4 +171,4 @@ def are_text_lists(texts: Collection[str]) -> bool:
 
 def _is_quoted_list(text: str) -> bool:
     """Return whether a text is a list of quoted texts or of numbers, which is unlikely to be a class name."""
-    return re.match("\\s*[\\[({]\\s*['\"\\d]", text) is not None and items_of_text(text) is not None
+    return re.match(r"\s*(\[\s*['\"\d]|[({]\s*['\"])", text) is not None and items_of_text(text) is not None
