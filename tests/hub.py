@@ -62,9 +62,10 @@ class Hub:
     def connect(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Point the client in this process to this server, with an empty cache."""
         import datasets
-        from huggingface_hub import close_session, constants
+        from huggingface_hub import HfFileSystem, close_session, constants
 
         close_session()  # The client keeps connections open, even to the server of an earlier test.
+        HfFileSystem.clear_instance_cache()  # An earlier server may have had the same port, but other files.
         monkeypatch.setattr(constants, "ENDPOINT", self.url)
         url_template = self.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url_template)
