@@ -63,7 +63,7 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
     parts = min(parts, _MOST_PARTS, groups)
     is_validation = _fold_numbers(rest[GROUP], labels[~is_test], parts, split.seed) == 0
     if corpus.task.problem_type == "single_label_classification":
-        _keep_classes_in_train(is_validation, rest[GROUP].to_numpy(), labels[~is_test])
+        _keep_a_group_of_each_class_in_train(is_validation, rest[GROUP].to_numpy(), labels[~is_test])
     splits = {TRAIN: rest[~is_validation], "validation": rest[is_validation], "test": rows[is_test]}
     task = replace(corpus.task, predicted_splits=["validation", "test"], unlabeled_splits=[])
     return replace(corpus, task=task, splits=splits)
@@ -128,7 +128,7 @@ def _require_several_folds_of_each_class(folds: NDArray[np.int64], labels: NDArr
             )
 
 
-def _keep_classes_in_train(
+def _keep_a_group_of_each_class_in_train(
     is_validation: NDArray[np.bool_], groups: NDArray[np.integer], labels: NDArray[np.int64]
 ) -> None:
     """Move a group of each class to train if all rows of the class are in validation, unless it is the last group."""
