@@ -26,9 +26,10 @@ from pipeline.evaluation.uncertainty import difference, jackknife
 from pipeline.experiments.comparison import Comparison, Side, compare, read_side, with_metrics
 from pipeline.experiments.gate import decide
 from pipeline.experiments.render import as_gate, as_markdown, as_table, as_text
-from pipeline.experiments.revisions import Run, group_commits, read_runs
+from pipeline.experiments.revisions import Run, read_runs
 
 MRPC = ("accuracy", "f1")
+LOW, HIGH, LATE = "seeds-11111111", "seeds-22222222", "seeds-33333333"
 
 # An escape sequence that breaks colorama, another one that clears the line, and a forged line.
 FORGED = "x\x1b]0;title\x07\x1b[2K\r\nVerdict: B is better: +9.0 points of test accuracy"
@@ -42,11 +43,11 @@ def compare_revisions(a: str, b: str) -> Comparison:
 def toy_with_experiments(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) -> Project:
     project = copy_of(toy_template, tmp_path_factory.mktemp("toy"))
     experiment(project, "worse", train__lr="2e-4", train__training_args="{note: 1}")
-    for group, lr, seeds in (("low", "5e-4", "12"), ("high", "2e-3", "12"), ("late", "2e-3", "34")):
+    for group, lr, seeds in ((LOW, "5e-4", "12"), (HIGH, "2e-3", "12"), (LATE, "2e-3", "34")):
         for seed in seeds:
             experiment(project, f"{group}-{seed}", train__lr=lr, train__seed=seed)
     experiment(project, "number", data__task="stsb")
-    experiment(project, "few", predict__max_samples="50")
+    experiment(project, "few-1", predict__max_samples="50")
     experiment(project, "forged", train__lr="2e-3", train__training_args=json.dumps({"note": FORGED}))
     restore(project)
     return project
@@ -54,7 +55,7 @@ def toy_with_experiments(tmp_path_factory: pytest.TempPathFactory, toy_template:
 
 @pytest.fixture
 def toy(toy_with_experiments: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A committed result, experiments `worse`, `number`, `few`, `forged` and seed groups `low`, `high`, `late`."""
+    """A committed result, experiments `worse`, `number`, `few-1`, `forged` and seed groups LOW, HIGH, LATE."""
     monkeypatch.chdir(toy_with_experiments.root)
     return toy_with_experiments
 
@@ -76,7 +77,7 @@ def predictions(revision: str) -> dict[str, list[float]]:
 def sides(toy_with_experiments: Project) -> dict[str, Side]:
     """The runs of the fixture `toy`, read once for all tests that are not about reading."""
     with chdir(toy_with_experiments.root):
-        return {name: Side(name, read_runs(name)) for name in ("main", "worse", "low", "high", "late")}
+        return {name: Side(name, read_runs(name)) for name in ("main", "worse", LOW, HIGH, LATE)}
 
 
 def test_scores_and_changed_pairs_match_the_predictions(toy: Project) -> None:
@@ -180,8 +181,8 @@ def test_a_sentence_cannot_break_the_markdown(sides: dict[str, Side]) -> None:
 
 def test_runs_are_paired_by_their_seeds(sides: dict[str, Side]) -> None:
     """Neither the number of runs nor their order determines which runs are paired."""
-    for name, same_seeds in (("high", True), ("late", False)):
-        a, b = sides["low"], sides[name]
+    for name, same_seeds in ((HIGH, True), (LATE, False)):
+        a, b = sides[LOW], sides[name]
         comparison = compare(a, b)
         assert ("not paired" in str(comparison.seeds)) is not same_seeds
         predictions = [[run.predictions["test"] for run in side.runs] for side in (a, b)]
@@ -202,9 +203,9 @@ def test_runs_are_paired_by_their_seeds(sides: dict[str, Side]) -> None:
 
 
 def test_changed_pairs_of_seed_groups_follow_the_mean_probability(sides: dict[str, Side]) -> None:
-    comparison = compare(sides["low"], sides["high"])
+    comparison = compare(sides[LOW], sides[HIGH])
     for split, result in comparison.splits.items():
-        runs_a, runs_b = ([run.predictions[split] for run in sides[name].runs] for name in ("low", "high"))
+        runs_a, runs_b = ([run.predictions[split] for run in sides[name].runs] for name in (LOW, HIGH))
         labels = runs_a[0].labels
         means = [np.mean([run.probability[:, 1] for run in side], axis=0) for side in (runs_a, runs_b)]
         a, b = (np.where(labels == 1, mean, 1 - mean) for mean in means)
@@ -217,7 +218,7 @@ def test_changed_pairs_of_seed_groups_follow_the_mean_probability(sides: dict[st
         confidences = [example.b for example in result.fixed]
         assert confidences == sorted(confidences, reverse=True)
     assert comparison.splits["test"].fixed
-    assert compare(sides["high"], sides["low"]).splits["test"].broken
+    assert compare(sides[HIGH], sides[LOW]).splits["test"].broken
 
 
 def test_runs_of_different_tasks_are_rejected(sides: dict[str, Side], toy: Project) -> None:
@@ -228,8 +229,8 @@ def test_runs_of_different_tasks_are_rejected(sides: dict[str, Side], toy: Proje
 
 
 def test_a_seed_group_cannot_be_compared_with_a_single_run(toy: Project) -> None:
-    with pytest.raises(UserError, match=r"low .*2 runs, but workspace .*single run\. .*low-1"):
-        compare_revisions("low", "workspace")
+    with pytest.raises(UserError, match=rf"{LOW} .*2 runs, but workspace .*single run\. .*{LOW}-1"):
+        compare_revisions(LOW, "workspace")
 
 
 def test_the_linear_model_is_compared_with_a_run(toy: Project) -> None:
@@ -240,37 +241,16 @@ def test_the_linear_model_is_compared_with_a_run(toy: Project) -> None:
     assert not any("A and B differ in" in caveat for caveat in comparison.caveats)
 
 
-def test_several_references_to_one_run_are_not_a_seed_group(toy: Project) -> None:
-    run = group_commits("high")[2]
-    base = toy.git("rev-parse", "HEAD").strip()
-    for number in (1, 2):
-        toy.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/same-{number}", run)
-    message = r'^same is not .*same-1 and same-2 have the same train\.seed\. .*"dvc exp remove"'
-    with pytest.raises(UserError, match=message):
-        compare_revisions("same", "low")
-
-
 def update_entries(field: str, **entries: Any) -> Callable[[Run], Run]:
     return lambda run: run._replace(**{field: getattr(run, field) | entries})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            update_entries("parameters", **{"train.lr": 0.2}),
-            r"low-1 and low-2 differ in train\.lr \(0\.0005 and 0\.2\)",
-        ),
-        (update_entries("environment", MKL_CBWR="AVX2"), r"differ in MKL_CBWR \(- and AVX2\)"),
-        (lambda run: run._replace(code="01234567"), r"training code \(0{16} and 01234567\)"),
-    ],
-)
-def test_a_seed_group_with_two_configurations_is_rejected(
-    change: Callable[[Run], Run], message: str, sides: dict[str, Side]
-) -> None:
-    first, second = sides["low"].runs
-    with pytest.raises(UserError, match=message + r".*python -m pipeline\.seeds"):
-        compare(sides["high"], Side("low", [first, change(second)]))
+def test_a_seed_group_with_two_signatures_is_rejected(sides: dict[str, Side]) -> None:
+    first, second = sides[LOW].runs
+    changed = update_entries("signature", checkpoint="another@00000000")(second)
+    message = rf"{LOW}-1 and {LOW}-2 differ in checkpoint \(a checkpoint@00000000 and another@00000000\)\. .*exp remove"
+    with pytest.raises(UserError, match=message):
+        compare(sides[HIGH], Side(LOW, [first, changed]))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +260,7 @@ def test_a_seed_group_with_two_configurations_is_rejected(
 def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
     change: Callable[[Run], Run], origin: str, sides: dict[str, Side]
 ) -> None:
-    low, high = sides["low"], sides["high"]
+    low, high = sides[LOW], sides[HIGH]
     assert compare(low, high).caveats == []
     for b, caveat in (
         (high, rf"^A and B differ in {origin}, which may explain the difference"),
@@ -297,7 +277,7 @@ def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
 
 
 def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Side]) -> None:
-    low, high = sides["low"], sides["high"]
+    low, high = sides[LOW], sides[HIGH]
     comparison = compare(low, high)
     assert comparison.seeds == "1, 2 in both A and B, paired by seed"
     assert comparison.changes["parameters"] == {"train.lr": (5e-4, 2e-3)}
@@ -345,7 +325,7 @@ def test_a_split_with_different_labels_is_left_out_unless_the_verdict_is_about_i
 def test_missing_revisions_and_outputs_are_reported_in_one_line(
     edited_toy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("nothing", "", "^HEAD"):
+    for name in ("nothing", "few", "", "^HEAD"):
         with pytest.raises(
             UserError, match=rf'^"{re.escape(name)}" is .*\. Run "git branch" or "dvc exp list -A" .*\.$'
         ):
@@ -390,7 +370,7 @@ def test_a_cache_in_another_directory_is_found(toy: Project) -> None:
 
 
 def test_runs_with_max_samples_are_read(toy: Project) -> None:
-    (run,) = read_runs("few")
+    (run,) = read_runs("few-1")
     assert len(run.predictions["test"].idx) == len(run.texts["test"]) == 50
 
 
@@ -455,23 +435,28 @@ def run_gate(project: Project, *arguments: str) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize(
     ("names", "margin", "outcome", "line"),
     [
-        ("low high", 0.5, "passes", r"The gate passes high: it is better$"),
-        ("high low", 0.5, "fails", r"The gate fails low: it is worse$"),
-        ("high low", 40, "passes", r"The gate passes low: it is not worse by 40 points or more$"),
-        ("high late", 0.5, "undecided", r"The gate is undecided about late: it may be worse by 0\.5 points or more$"),
+        ((LOW, HIGH), 0.5, "passes", rf"The gate passes {HIGH}: it is better$"),
+        ((HIGH, LOW), 0.5, "fails", rf"The gate fails {LOW}: it is worse$"),
+        ((HIGH, LOW), 40, "passes", rf"The gate passes {LOW}: it is not worse by 40 points or more$"),
         (
-            "main worse",
+            (HIGH, LATE),
+            0.5,
+            "undecided",
+            rf"The gate is undecided about {LATE}: it may be worse by 0\.5 points",
+        ),
+        (
+            ("main", "worse"),
             0.5,
             "fails",
             r"The gate fails worse \(\w{7}\): it is worse\. This holds for these two models only, and not",
         ),
-        ("high high", 0, "passes", r"The gate passes high: its predictions are identical to those of A$"),
+        ((HIGH, HIGH), 0, "passes", rf"The gate passes {HIGH}: its predictions are identical to those of A$"),
     ],
 )
 def test_the_gate_passes_fails_or_is_undecided(
-    sides: dict[str, Side], names: str, margin: float, outcome: str, line: str
+    sides: dict[str, Side], names: tuple[str, str], margin: float, outcome: str, line: str
 ) -> None:
-    comparison = compare(*(sides[name] for name in names.split()))
+    comparison = compare(*(sides[name] for name in names))
     decision = decide(comparison, margin)
     assert decision.outcome == outcome
     assert re.search(line, as_gate(comparison, decision))
@@ -495,7 +480,7 @@ def gate_message(a: Side, b: Side, margin: float) -> str:
 @pytest.mark.parametrize("runs_per_side", [1, 2])
 def test_sides_with_almost_the_same_answers_are_not_judged(sides: dict[str, Side], runs_per_side: int) -> None:
     """The interval has a width of 0, but the predictions could differ for other pairs."""
-    a = Side("high", sides["high"].runs[:runs_per_side])
+    a = Side("a", sides[HIGH].runs[:runs_per_side])
     b = replace_predictions(a, "surer", lambda test: {"logits": 2 * test.logits})
     line = gate_message(a, b, 0.5)
     assert re.search(
@@ -504,24 +489,24 @@ def test_sides_with_almost_the_same_answers_are_not_judged(sides: dict[str, Side
 
 
 def test_a_degenerate_side_is_named(sides: dict[str, Side]) -> None:
-    a = sides["high"]
+    a = sides[HIGH]
     b = replace_predictions(
         a, "constant", lambda test: {"predicted": np.ones_like(test.predicted), "logits": -test.logits}
     )
     b.runs[0] = a.runs[0]._replace(name="constant-1")
     for lines in (as_text(compare(a, b)), as_markdown(compare(a, b)), gate_message(a, b, 0.5)):
         assert re.search(r"constant is degenerate in 1 of 2 runs \(constant-2\)", html.unescape(lines))
-        assert "high is degenerate" not in lines
+        assert f"{HIGH} is degenerate" not in lines
 
 
 def test_several_candidates_are_shown_next_to_the_baseline(toy: Project) -> None:
-    done = run_gate(toy, "high", "late", "low")
+    done = run_gate(toy, HIGH, LATE, LOW)
     assert re.search(
-        r"^A: high +\d\d\.\d\d *\nlate +\d\d\.\d\d +[+-]\d.* undecided\nlow +\d.* fails", done.stdout, re.M
+        rf"^A: {HIGH} +\d\d\.\d\d *\n{LATE} +\d\d\.\d\d +[+-]\d.* undecided\n{LOW} +\d.* fails", done.stdout, re.M
     )
     assert "the best of 2 may look better by chance" in done.stdout
-    assert re.search(r"^A: task:demo.*\nlate: task:demo.*\|seed:3,4\|.*\nlow: task:demo", done.stdout, re.M)
-    assert re.search(r"^The gate is undecided about late: .*\nThe gate fails low", done.stderr, re.M)
+    assert re.search(rf"^A: task:demo.*\n{LATE}: task:demo.*\|seed:3,4\|.*\n{LOW}: task:demo", done.stdout, re.M)
+    assert re.search(rf"^The gate is undecided about {LATE}: .*\nThe gate fails {LOW}", done.stderr, re.M)
     assert done.returncode == 4
 
 

@@ -208,10 +208,13 @@ def test_a_fold_that_is_left_in_params_yaml_does_not_change_the_group(toy: Proje
         restore(toy)
 
 
+LOW, HIGH, TWO = "folds-11111111-3", "folds-22222222-3", "folds-11111111-2"
+
+
 @pytest.fixture(scope="module")
 def toy_with_folds(module_toy: Project) -> Project:
-    """A toy project with the fold groups `low` and `high` of three folds, and `two` of two folds."""
-    for group, k, lr in (("low", 3, "1e-4"), ("high", 3, "2.9e-3"), ("two", 2, "1e-4")):
+    """A toy project with the fold groups LOW and HIGH of three folds, and TWO of two folds."""
+    for group, k, lr in ((LOW, 3, "1e-4"), (HIGH, 3, "2.9e-3"), (TWO, 2, "1e-4")):
         for number in range(1, k + 1):
             experiment(module_toy, f"{group}-{number}", data__split__fold=f"{number}/{k}", train__lr=lr)
     restore(module_toy)
@@ -219,12 +222,12 @@ def toy_with_folds(module_toy: Project) -> Project:
 
 
 def test_two_fold_groups_are_compared_row_by_row(toy_with_folds: Project, toy: Project) -> None:
-    a, b = read_side("low"), read_side("high")
+    a, b = read_side(LOW), read_side(HIGH)
     comparison = compare(a, b)
     text = as_text(comparison)
     assert re.search(r"^Verdict: B is better: \+\d+\.\d points of out-of-fold accuracy", text, re.M)
     assert "(300 out-of-fold pairs), for training and for scoring" in text
-    assert re.search(r"^A: low\n +task:demo\|.*\|out-of-fold:300@", text, re.M)
+    assert re.search(rf"^A: {LOW}\n +task:demo\|.*\|out-of-fold:300@", text, re.M)
     assert re.search(r"^train\.lr +0\.0001 +0\.0029$", text, re.M)
     assert "data.split" not in text
     right = [side.runs[0].predictions["out-of-fold"].is_correct for side in (a, b)]
@@ -237,12 +240,11 @@ def test_two_fold_groups_are_compared_row_by_row(toy_with_folds: Project, toy: P
 
 
 def test_a_fold_group_is_only_compared_with_the_same_folds(toy_with_folds: Project, toy: Project) -> None:
-    with pytest.raises(UserError, match=r"low is a fold group, but main is not\. .*pipeline\.folds"):
-        compare(read_side("main"), read_side("low"))
-    with pytest.raises(
-        UserError, match=r"low-1 and two-1 were scored on different test pairs\. low-1 has 100, and two-1 has 150\."
-    ):
-        compare(read_side("low"), read_side("two"))
-    toy.run("dvc", "exp", "remove", "two-2")
-    with pytest.raises(UserError, match=r"two: these folds have not run: 2/2\."):
-        read_side("two")
+    with pytest.raises(UserError, match=rf"{LOW} is a fold group, but main is not\. .*pipeline\.folds"):
+        compare(read_side("main"), read_side(LOW))
+    different = rf"{LOW}-1 and {TWO}-1 were scored on different test pairs\. {LOW}-1 has 100, and {TWO}-1 has 150\."
+    with pytest.raises(UserError, match=different):
+        compare(read_side(LOW), read_side(TWO))
+    toy.run("dvc", "exp", "remove", f"{TWO}-2")
+    with pytest.raises(UserError, match=rf"{TWO}: these folds have not run: 2/2\."):
+        read_side(TWO)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from pipeline.evaluation.uncertainty import (
     reasons_for_narrow_intervals,
 )
 from pipeline.experiments.folds import FOLD_SPLIT, fold_scores, pooled_run
-from pipeline.experiments.identity import FOLD_KEY, SEED_KEY
+from pipeline.experiments.identity import SEED_KEY
 from pipeline.experiments.revisions import BASELINE, Run, read_runs
 from pipeline.params import Params, load_params
 
@@ -243,17 +242,10 @@ def read_side(name: str, params: Params | None = None, seeds: int | None = None)
     """
     metrics = (params or load_params()).evaluate.metrics
     runs = [with_metrics(run, metrics) for run in read_runs(name, seeds)]
-    if _is_fold_group(name, runs):
+    is_group = runs[0].name != name  # The runs of a group have its name and a number.
+    if is_group and name.startswith("folds-"):
         return Side(name, [pooled_run(name, runs)], runs)
     return Side(name, runs)
-
-
-def _is_fold_group(name: str, runs: Sequence[Run]) -> bool:
-    """Return whether the runs have different folds. A seed group may also use a fold, but only one."""
-    is_group = runs[0].name != name  # The runs of a group have its name and a number.
-    if not is_group or runs[0].fold is None:
-        return False
-    return len(runs) == 1 or runs[0].fold != runs[1].fold
 
 
 def with_metrics(run: Run, names: list[str] | None) -> Run:
@@ -272,8 +264,8 @@ def compare(a: Side, b: Side) -> Comparison:
     them.
 
     Raises:
-        UserError: The sides were scored on different data, only one of them is a group, the runs of a group differ in
-            more than the seed or the fold, or the metric is not defined for the labels.
+        UserError: The sides were scored on different data, only one of them is a group, the signatures of the runs of
+            a group differ, or the metric is not defined for the labels.
     """
     if bool(a.folds) != bool(b.folds):
         group, single = (a, b) if a.folds else (b, a)
@@ -291,7 +283,7 @@ def compare(a: Side, b: Side) -> Comparison:
         )
     a, b = (side._replace(runs=sorted(side.runs, key=lambda run: run.seed)) for side in (a, b))
     for side in (a, b):
-        _require_same_configuration(side)
+        _require_same_signature(side)
     for fold_a, fold_b in zip(a.folds, b.folds, strict=False):
         _require_same_examples(fold_a, fold_b)
 
@@ -322,28 +314,17 @@ def compare(a: Side, b: Side) -> Comparison:
     )
 
 
-def _require_same_configuration(side: Side) -> None:
-    """Raise UserError if the runs of a group differ in more than the seed or the fold, or have the same one."""
-    runs, varied_key, command = (side.folds, FOLD_KEY, "folds") if side.folds else (side.runs, SEED_KEY, "seeds")
-    for left, right in pairwise(runs):
-        changes = _changes(_configuration(left), _configuration(right))
-        if changes.keys() != {varied_key}:
-            problem = f"have the same {varied_key}"
-            if varied_key in changes:
-                del changes[varied_key]
-                problem = f"differ in {_describe_changes(changes)}"
+def _require_same_signature(side: Side) -> None:
+    """Raise UserError if the signatures of a group differ in more than the seed, or the examples of the folds."""
+    first, *others = side.folds or side.runs
+    varied = ["seed", *first.predictions] if side.folds else ["seed"]
+    for run in others:
+        expected = first.signature | {entry: run.signature[entry] for entry in varied}
+        if changes := _changes(expected, run.signature):
             raise UserError(
-                f"{side.name} is not one configuration with several {command}: {left.name} and {right.name} {problem}. "
-                f'Remove the runs that do not belong to it ("dvc exp remove"), and run "python -m pipeline.{command}" '
-                "again."
+                f"{side.name}: its runs {first.name} and {run.name} differ in {_describe_changes(changes)}. Remove the "
+                'runs of this group ("dvc exp remove"), and run it again.'
             )
-
-
-def _configuration(run: Run) -> dict[str, Any]:
-    """Return everything that two runs of a group have in common, except for the seed or the fold."""
-    split = {name: value for name, value in run.parameters.get("data.split", {}).items() if name != "fold"}
-    settings = run.parameters | {"data.split": split, FOLD_KEY: run.fold}
-    return settings | run.environment | {"training code": run.code}
 
 
 def _common_splits(runs: Sequence[Run]) -> list[str]:

@@ -30,6 +30,8 @@ BASELINE = "baseline"  # the linear model in the workspace
 # started from. Git lists the experiments here, because "dvc exp list" shows neither full hashes next to the names nor
 # the order of creation.
 EXPERIMENTS = "refs/exps/[0-9a-f][0-9a-f]/*/*"
+# The names that `seeds` and `folds` give to their groups. The hash covers everything but the seed or the fold.
+_GROUP = re.compile("seeds-[0-9a-f]{8}|folds-[0-9a-f]{8}-[0-9]+")
 # The stages that lead to the predictions of a model.
 _STAGES = ("download", "pretrained", "tokenize", "train", "predict")
 _LINEAR_STAGES = ("download", "baseline")
@@ -86,14 +88,14 @@ def read_runs(name: str, seeds: int | None = None) -> list[Run]:
     Raises:
         UserError: The run does not exist, or a result is incomplete.
     """
-    if name == BASELINE and (_commit(name) or group_commits(name)):
+    if name == BASELINE and _commit(name):
         log.warning('"%s" means the linear model. To compare the revision with this name, use its commit.', BASELINE)
     if name in (WORKSPACE, BASELINE):
         _require_repository()
         return [_read_run(name, None)]
     if commit := _commit(name):
         return [_read_run(name, commit)]
-    group = group_commits(name)
+    group = group_commits(name) if _GROUP.fullmatch(name) else {}
     if not group:
         raise UserError(
             f'"{name}" is not a branch, tag, commit, experiment, seed group or fold group. '
