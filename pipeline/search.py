@@ -29,25 +29,21 @@ from pipeline.experiments.render import as_text
 from pipeline.experiments.search import Study, require_comparable
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
 
-_TRIALS = "trials.csv"
 _SEEDS = 5  # for the verdict
 
 
 def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     """Run the trials, print their table, and compare the best one with params.yaml.
 
-    The table is also written to trials.csv, in a directory with the name of the space file. Test is scored only for the
-    comparison, which uses five new seeds.
+    The table is also written to searches/NAME/trials.csv, where NAME is the name of the space file without its suffix.
+    Test is scored only for the comparison, which uses five new seeds.
 
     Raises:
-        UserError: The space file, `n` or `jobs` is invalid, something else has the name of the directory, or all trials
-            fail.
+        UserError: The space file, `n` or `jobs` is invalid, or all trials fail.
     """
     if n < 2:
         raise UserError(f"--n must be at least 2, got {n}.")
-    space, directory = read_space(space_file), space_file.with_suffix("")
-    if directory.exists() and not (directory / _TRIALS).exists():
-        raise UserError(f"{directory} already exists and is not the result of a search. Rename {space_file}.")
+    space = read_space(space_file)
     require_comparable(space)
     for parameter in space:
         for text in parameter.values_to_check():
@@ -60,8 +56,7 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
         {"trial": trial.number, score_title: trial.score, "seeds": len(trial.scores), **trial.values}
         for trial in trials
     )
-    write_text(directory / _TRIALS, table.to_csv(index=False, lineterminator="\n"))
-    write_text(directory / ".gitignore", "*\n")
+    write_text(Path("searches", space_file.stem, "trials.csv"), table.to_csv(index=False, lineterminator="\n"))
     print(table.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
 
     best = trials[0].overrides

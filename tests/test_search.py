@@ -37,7 +37,7 @@ def space(text: str) -> list[Any]:
 
 
 def rows(directory: str) -> list[dict[str, str]]:
-    with Path(directory, "trials.csv").open(newline="") as file:
+    with Path("searches", directory, "trials.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -104,13 +104,6 @@ def test_choices_are_passed_to_params_yaml_unchanged(toy: Project) -> None:
     assert checkpoints == ["modèle/a", 'C:\\b "c"']
     class_weights = [load_overridden_params([f"train.class_weights={text}"]).train.class_weights for text in weights]
     assert class_weights == ["balanced", {"bad": 2, "good": 1}, None]
-
-
-def test_the_results_directory_is_rejected_as_a_search_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("search").mkdir()
-    with pytest.raises(UserError, match=r"search must be a YAML file, such as search\.yaml\.$"):
-        read_space(Path("search"))
 
 
 def test_the_projects_search_space_uses_parameters_of_the_train_section() -> None:
@@ -194,15 +187,7 @@ def test_an_impossible_search_is_reported_before_anything_runs(
     Path("bad.yaml").write_text(f"{text}\n")
     with pytest.raises(UserError, match=message):
         search(Path("bad.yaml"), n, sampler, 1)
-    assert not Path("bad").exists()
-
-
-def test_a_directory_of_the_project_is_not_taken_for_the_results_of_a_search(toy: Project) -> None:
-    Path("models.yaml").write_text("train.lr: log(1e-4, 1e-2)\n")
-    ignored = Path("models", ".gitignore").read_text()
-    with pytest.raises(UserError, match=r"^models already exists .* Rename models\.yaml\.$"):
-        search(Path("models.yaml"), 2, "tpe", 1)
-    assert Path("models", ".gitignore").read_text() == ignored
+    assert not Path("searches", "bad").exists()
 
 
 def kill_at_line(project: Project, command: list[str], line: str, *, children: bool) -> list[str]:
@@ -246,7 +231,7 @@ def test_a_killed_search_and_a_parallel_search_end_with_the_same_bytes(toy: Proj
     shutil.rmtree(toy.root / ".dvc" / "cache" / "runs")
     output = run(toy, "whole.yaml", *arguments, "--jobs", "2")
     assert "trial 4, seed 101, 0:" in output
-    assert Path("killed", "trials.csv").read_bytes() == Path("whole", "trials.csv").read_bytes()
+    assert Path("searches/killed/trials.csv").read_bytes() == Path("searches/whole/trials.csv").read_bytes()
     assert sorted(row["seeds"] for row in rows("whole")) == ["1", "1", "2", "2"]
     assert toy.git("status", "--porcelain", "--untracked-files=no") == ""
-    assert "whole/" not in toy.git("status", "--porcelain"), "git ignores the results"
+    assert "searches/" not in toy.git("status", "--porcelain"), "git ignores the results"

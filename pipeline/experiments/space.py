@@ -66,9 +66,6 @@ def _hydra(value: Any) -> str:
 
 def read_space(path: Path) -> list[Parameter]:
     """Read the parameters of a search.yaml, sorted by key. Raises UserError if the file is not valid."""
-    # The results go to a directory that has the name of the file without its suffix.
-    if path.suffix not in (".yaml", ".yml"):
-        raise UserError(f"{path} must be a YAML file, such as {path}.yaml.")
     if not path.exists():
         raise UserError(f"{path} does not exist.")
     content = read_yaml(path)
