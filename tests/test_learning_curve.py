@@ -25,7 +25,6 @@ from pipeline.experiments.learning_curve import (
     _content,
     _interval,
     _require_enough,
-    _warnings,
     describe_gains,
     run_learning_curve,
     summary_lines,
@@ -256,26 +255,13 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
     else:
         assert content["gains"] == [], "without the score of all rows, nothing is predicted"
     assert all(entry["rows"] >= 320 and 0 <= entry["value"] <= 1 for entry in content["curve"])
-    text = "\n".join(summary_lines({**content, "warnings": _warnings(content), "caveats": []}))
+    text = "\n".join(summary_lines({**content, "caveats": []}))
     assert f"Warning: {degenerate_size} is degenerate in 2 of 2 runs" in text
     assert ("This curve gives no prediction." in text) == (degenerate_size == 1280)
     layers = training_sizes(content["points"], content["curve"], "accuracy")["layer"]
     assert len(layers) == (5 if content["curve"] else 2), (
         "without a curve, only the points and their intervals are drawn"
     )
-
-
-def test_a_score_that_clearly_falls_with_more_rows_gives_a_warning() -> None:
-    def warns(metric: str, *values: float) -> bool:
-        points = [{"value": value, "low": value - 0.02, "high": value + 0.02, "warning": ""} for value in values]
-        return bool(_warnings({"metric": metric, "points": points, "gains": [{}]}))
-
-    assert warns("accuracy", 0.8, 0.9, 0.85)
-    assert not warns("accuracy", 0.8, 0.88, 0.85), "the intervals overlap"
-    assert not warns("accuracy", 0.8, 0.9)
-    assert warns("rmse", 0.8, 0.9)
-    assert not warns("rmse", 0.8, 0.83)
-    assert not warns("rmse", 0.9, 0.8)
 
 
 def test_a_perfect_score_has_an_interval() -> None:

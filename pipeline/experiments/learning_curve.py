@@ -32,9 +32,6 @@ _NO_PREDICTION = (
     f"This curve gives no prediction. It needs {FEWEST_SIZES} sizes without a degenerate run, and the size with all "
     "rows must be one of them. Try more train.epochs, a smaller train.batch_size or another train.lr."
 )
-_FALLING_SCORE = (
-    "The score with all rows is clearly worse than that of a smaller sample, so the curve does not fit well."
-)
 
 
 def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) -> dict[str, Any]:
@@ -85,8 +82,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     sides = [read_side(group, params, seeds) for group in reversed(groups)]
     if len(sides[0].runs[0].predictions[_SPLIT].idx) < 2:
         raise UserError(f"A learning curve needs at least 2 {_SPLIT} examples. Raise predict.max_samples, or add rows.")
-    content = _content(sides, rows[::-1])
-    return {"name": name, "caveats": _CAVEATS, "warnings": _warnings(content), **content}
+    return {"name": name, "caveats": _CAVEATS, **_content(sides, rows[::-1])}
 
 
 def _require_enough(rows: list[int]) -> None:
@@ -122,6 +118,7 @@ def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
     if len(fitted) >= FEWEST_SIZES and rows[-1] in fitted:
         prediction = _prediction(name, fitted)
     return {
+        "warnings": [f"Warning: {point['warning']}." for point in points if point["warning"]],
         "metric": name, "examples": len(first.predictions[_SPLIT].idx), "noun": task.noun, "points": points,
         **prediction, "signature": as_line(sides[-1].signature),
     }  # fmt: skip
@@ -181,17 +178,6 @@ def _two_digits(number: int) -> int:
     """Round down to two significant digits."""
     unit: int = 10 ** max(len(str(number)) - 2, 0)
     return number - number % unit
-
-
-def _warnings(content: dict[str, Any]) -> list[str]:
-    points, sign = content["points"], METRICS[content["metric"]].sign
-    warnings = [f"Warning: {point['warning']}." for point in points if point["warning"]]
-    last_point = points[-1]
-    best_point = max(points, key=lambda point: sign * point["value"])
-    is_worse = last_point["high"] < best_point["low"] if sign > 0 else last_point["low"] > best_point["high"]
-    if content["gains"] and is_worse:
-        warnings.append(f"Warning: {_FALLING_SCORE}")
-    return warnings
 
 
 def describe_gains(content: dict[str, Any]) -> list[str]:
