@@ -3,7 +3,6 @@
 Finished runs are found again by this name, and are never confused with others.
 """
 
-import functools
 import hashlib
 import json
 import shutil
@@ -14,6 +13,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 from pipeline.core.yaml12 import read_yaml
 from pipeline.params import LOCK, PARAMS, Params, load_params
+from pipeline.sources.fetch import file_sha256
 from pipeline.sources.files import is_hidden
 
 SEED_KEY = "train.seed"
@@ -55,19 +55,8 @@ def identity(overrides: list[str], varied_key: str = SEED_KEY) -> str:
     if params["data"]["task"] == "custom":
         files += _visible_files(Path(params["data"]["directory"]))
     for file in files:
-        state = file.stat()
-        digest.update(f"{file} {_file_hash(file, state.st_size, state.st_mtime_ns)}\n".encode())
+        digest.update(f"{file} {file_sha256(file)}\n".encode())
     return digest.hexdigest()[:8]
-
-
-@functools.cache
-def _file_hash(file: Path, size: int, modified: int) -> str:
-    """Hash a file, but only once for each size and modification time.
-
-    A search needs the identity of hundreds of trials, and the data may be large.
-    """
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def load_overridden_params(overrides: list[str], varied_key: str = SEED_KEY) -> Params:
