@@ -80,8 +80,7 @@ def verify(repository: Path) -> None:
         _require_recorded(clone, environ)
         command = [*DVC, "repro", "--force"]
         with forwarding_signals() as children:  # After a signal, no stage may outlive the clone.
-            process = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL)
-            status = process.wait() if process else None
+            status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
         if status:
             raise UserError("dvc repro failed in a fresh clone of HEAD. See its message above.")
         compare_results(committed, read_result(clone))

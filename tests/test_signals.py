@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, TinyMaker, contents, params_file
 
-from pipeline.experiments.child_processes import ChildProcesses
+from pipeline.experiments.child_processes import forwarding_signals
 
 OUTPUTS = {
     "check": "data/params_checked",
@@ -34,10 +34,10 @@ def restore_signal_handlers() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def test_after_a_signal_no_child_process_starts() -> None:
-    children = ChildProcesses()
-    children.forward(signal.SIGINT, None)
-    assert children.start([sys.executable, "-c", ""]) is None
+def test_a_child_process_that_starts_after_a_signal_is_interrupted() -> None:
+    with pytest.raises(SystemExit), forwarding_signals() as children:
+        children.forward(signal.SIGTERM, None)
+        assert children.start(["sleep", "60"]).wait() == -signal.SIGINT
 
 
 @pytest.mark.slow

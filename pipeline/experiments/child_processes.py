@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,31 +30,31 @@ class ChildProcesses:
     def __init__(self) -> None:
         self.signals: list[int] = []
         self._processes: list[subprocess.Popen[Any]] = []
-        self._lock = threading.RLock()  # Reentrant, because a signal may interrupt `start` in the main thread.
 
-    def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any] | None":
+    def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
         """Start a process in its own process group, which a terminal's Ctrl-C does not reach.
 
-        Returns:
-            The process. None if a signal has already arrived, because it would not reach this process.
+        If a signal has already arrived, the process is interrupted at once.
         """
-        with self._lock:
-            if self.signals:
-                return None
-            process = subprocess.Popen(command, process_group=0, **options)
-            self._processes.append(process)
+        process = subprocess.Popen(command, process_group=0, **options)
+        self._processes.append(process)
+        if self.signals:
+            _interrupt(process)
         return process
 
     def forward(self, number: int, _: FrameType | None) -> None:
         """Handle a signal by interrupting all children that are still running."""
-        with self._lock:
-            self.signals.append(number)
-            for process in self._processes:
-                if sys.platform != "win32" and process.poll() is None:
-                    # On Windows, Ctrl-C already reached all processes of the console.
-                    with suppress(ProcessLookupError):
-                        # SIGTERM would end dvc before its stage has saved a checkpoint.
-                        os.killpg(process.pid, signal.SIGINT)
+        self.signals.append(number)
+        for process in self._processes:
+            _interrupt(process)
+
+
+def _interrupt(process: "subprocess.Popen[Any]") -> None:
+    # On Windows, Ctrl-C already reached all processes of the console.
+    if sys.platform != "win32" and process.poll() is None:
+        with suppress(ProcessLookupError):
+            # SIGTERM would end dvc before its stage has saved a checkpoint.
+            os.killpg(process.pid, signal.SIGINT)
 
 
 @contextmanager

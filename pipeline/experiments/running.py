@@ -171,8 +171,6 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dvc_environ(),
             text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
-        if process is None:
-            return []
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
