@@ -202,25 +202,6 @@ def test_runs_are_paired_by_their_seeds(sides: dict[str, Side]) -> None:
         )
 
 
-def test_changed_pairs_of_seed_groups_follow_the_mean_probability(sides: dict[str, Side]) -> None:
-    comparison = compare(sides[LOW], sides[HIGH])
-    for split, result in comparison.splits.items():
-        runs_a, runs_b = ([run.predictions[split] for run in sides[name].runs] for name in (LOW, HIGH))
-        labels = runs_a[0].labels
-        means = [np.mean([run.probability[:, 1] for run in side], axis=0) for side in (runs_a, runs_b)]
-        a, b = (np.where(labels == 1, mean, 1 - mean) for mean in means)
-        for examples, changed in ((result.fixed, (a <= 0.5) & (b > 0.5)), (result.broken, (a > 0.5) & (b <= 0.5))):
-            expected = {
-                int(runs_a[0].idx[i]): (pytest.approx(a[i], abs=2e-6), pytest.approx(b[i], abs=2e-6))
-                for i in np.flatnonzero(changed)
-            }
-            assert {example.idx: (example.a, example.b) for example in examples} == expected
-        confidences = [example.b for example in result.fixed]
-        assert confidences == sorted(confidences, reverse=True)
-    assert comparison.splits["test"].fixed
-    assert compare(sides[HIGH], sides[LOW]).splits["test"].broken
-
-
 def test_runs_of_different_tasks_are_rejected(sides: dict[str, Side], toy: Project) -> None:
     number = Side("number", read_runs("number"))
     assert number.runs[0].task.scored_splits == ["validation"], "its test set has no labels"

@@ -146,6 +146,9 @@ def test_seed_groups_can_be_compared_in_every_task_type(task_type: str, make_sid
             expected = np.prod(factors)
             assert expected > (0.125 if label.ndim else 1 / task.outputs)
         assert example.b == pytest.approx(expected, abs=2e-6)
+    if task.problem_type != "regression":
+        confidences = [example.b for example in split_comparison.fixed]
+        assert confidences and confidences == sorted(confidences, reverse=True)
     equal = compare(a, make_side(task, "c", 1.4, (4, 5, 6)))
     assert equal.better_side is None
     assert equal.verdict.startswith(f"no evidence of a difference in {task.verdict_split} ")

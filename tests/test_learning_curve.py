@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import yaml
 from conftest import Project
-from scipy.optimize import least_squares
 from toy import TRAIN_ROWS, experiment, restore
 
 from pipeline.core.messages import UserError
@@ -57,21 +56,6 @@ def test_a_fitted_error_never_grows_and_never_becomes_negative() -> None:
     assert errors.min() >= 0
     assert np.diff(errors, axis=0).max() <= 0
     assert errors[:, 0] == pytest.approx(np.full(4, growing.mean()))
-
-
-def test_the_fit_is_as_good_as_that_of_scipy() -> None:
-    random = np.random.default_rng(0)
-    for errors in [0.5 - 0.12 * np.arange(5), *random.random((15, 5))]:
-        fits = [
-            least_squares(
-                lambda curve, errors=errors: curve[0] + curve[1] * MULTIPLES ** -curve[2] - errors,
-                [0.1, 0.1, start], bounds=([0, 0, 0.05], [9, 9, 2]),
-            )
-            for start in (0.1, 0.5, 1.5)
-        ]  # fmt: skip
-        residuals = [predicted_errors(fit(MULTIPLES, errors[None]), multiple)[0] for multiple in MULTIPLES] - errors
-        # The exponents are multiples of 0.05.
-        assert np.square(residuals).sum() <= 1.02 * min(2 * scipy.cost for scipy in fits)
 
 
 def jackknives(errors: Floats, between_seeds: float, between_examples: float, seed: int = 0) -> Floats:
