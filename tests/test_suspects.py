@@ -479,4 +479,7 @@ def test_wrong_labels_are_found_corrected_and_the_gain_is_measured(tiny: TinyMak
     corrected = (project.root / "data" / "corrected" / "train.jsonl").read_text()
     assert not re.search('court.*"other"', corrected)
     comparison = project.run(python, "-m", "pipeline.compare", "main", "corrected")
-    assert re.search(r"^test accuracy +\d+\.\d\d +\d+\.\d\d", comparison, re.M)
+    before = json.loads(project.git("show", "main:metrics/evaluation.json"))["test"]["accuracy"]
+    after = json.loads((project.root / "metrics" / "evaluation.json").read_text())["test"]["accuracy"]
+    assert re.search(rf"^test accuracy +{100 * before:.2f} +{100 * after:.2f} ", comparison, re.M)
+    assert after >= before
