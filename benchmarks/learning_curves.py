@@ -18,9 +18,9 @@ from benchmarks.bench import MINILM, ROOT, commit_data
 from pipeline.cli import as_command
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.uncertainty import jackknife
-from pipeline.experiments.comparison import describe_degenerate_runs, read_side
 from pipeline.experiments.learning_curve import run_learning_curve
 from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
+from pipeline.experiments.sides import describe_degenerate_runs, read_side
 from pipeline.params import load_params
 from pipeline.sources.loading import load_corpus
 

@@ -21,10 +21,11 @@ import sys
 
 from pipeline.cli import allow_closed_output, as_command, command_parser
 from pipeline.evaluation.uncertainty import FEWEST_CHANGED
-from pipeline.experiments.comparison import compare, read_side
+from pipeline.experiments.comparison import compare
 from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
 from pipeline.experiments.revisions import BASELINE, WORKSPACE
+from pipeline.experiments.sides import read_side
 
 _EXIT_STATUS = f"""\
 exit status with --gate (without it, 0 instead of 3 and 4):

@@ -47,10 +47,9 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.task import Task
 from pipeline.core.text import aligned
-from pipeline.experiments.comparison import describe_degenerate_runs, read_side
 from pipeline.experiments.cross_validation import FOLDS
-from pipeline.experiments.folds import OUT_OF_FOLD
 from pipeline.experiments.revisions import Run
+from pipeline.experiments.sides import OUT_OF_FOLD, describe_degenerate_runs, read_side
 from pipeline.params import load_params
 
 

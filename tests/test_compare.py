@@ -23,10 +23,11 @@ from toy import HOSTILE, copy_of, experiment, restore
 
 from pipeline.core.messages import UserError
 from pipeline.evaluation.uncertainty import difference, jackknife
-from pipeline.experiments.comparison import Comparison, Side, compare, read_side, with_metrics
+from pipeline.experiments.comparison import Comparison, compare
 from pipeline.experiments.gate import decide
 from pipeline.experiments.render import as_gate, as_markdown, as_table, as_text
 from pipeline.experiments.revisions import Run, read_runs
+from pipeline.experiments.sides import Side, read_side, with_metrics
 
 MRPC = ("accuracy", "f1")
 LOW, HIGH, LATE = "seeds-11111111", "seeds-22222222", "seeds-33333333"

@@ -13,9 +13,10 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import logits_to_predictions, scores
 from pipeline.evaluation.predictions import load_predictions
-from pipeline.experiments.comparison import Side, compare
+from pipeline.experiments.comparison import compare
 from pipeline.experiments.render import as_json, as_markdown, as_text
 from pipeline.experiments.revisions import Run
+from pipeline.experiments.sides import Side
 from pipeline.sources.glue import glue_task
 
 N = 300

@@ -17,12 +17,13 @@ from toy import experiment, restore
 from pipeline.core.data_card import GROUP
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.experiments.comparison import compare, read_side
+from pipeline.experiments.comparison import compare
 from pipeline.experiments.cross_validation import run_folds
 from pipeline.experiments.gate import decide
 from pipeline.experiments.identity import FOLD_KEY, identity
 from pipeline.experiments.render import as_gate, as_text
 from pipeline.experiments.revisions import group_commits
+from pipeline.experiments.sides import read_side
 from pipeline.params import SplitParams
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.demo import DEMO, load_demo

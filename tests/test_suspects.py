@@ -27,9 +27,9 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.evaluation.predictions import Predictions
-from pipeline.experiments.folds import OUT_OF_FOLD
 from pipeline.experiments.identity import load_overridden_params
 from pipeline.experiments.revisions import Run
+from pipeline.experiments.sides import OUT_OF_FOLD
 from pipeline.params import DataParams
 from pipeline.sources import demo
 from pipeline.sources.custom import load_custom

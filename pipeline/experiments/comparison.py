@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import rounded
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, is_defined, with_compared_metrics
+from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, is_defined
 from pipeline.evaluation.predictions import Predictions, count_changed, format_label, label_probability
-from pipeline.evaluation.signature import Signature, combine_signatures
+from pipeline.evaluation.signature import Signature
 from pipeline.evaluation.uncertainty import (
     FEWEST_CHANGED,
     Difference,
@@ -20,15 +20,9 @@ from pipeline.evaluation.uncertainty import (
     jackknife,
     reasons_for_narrow_intervals,
 )
-from pipeline.experiments.folds import FOLD_SPLIT, fold_scores, pooled_run
-from pipeline.experiments.identity import SEED_KEY
-from pipeline.experiments.revisions import BASELINE, Run, read_runs
-from pipeline.params import Params, load_params
+from pipeline.experiments.revisions import BASELINE, Run
+from pipeline.experiments.sides import FOLD_SPLIT, ON_VALIDATION, Side, describe_degenerate_runs, fold_scores
 
-ON_VALIDATION = (
-    "No test labels are available, so the validation scores are used instead. With train.keep: best, they are slightly "
-    "optimistic, because validation also chose the epoch."
-)
 # With fewer, they say too little about the variance between seeds to say which difference would be detected.
 _FEWEST_SEEDS = 5
 _LINEAR_MODEL = "The linear model does not depend on a seed, but the other model does."
@@ -36,41 +30,6 @@ _TWO_RUNS = (
     "Two single runs say nothing about other seeds. To find out which configuration is better, run each one with "
     "several seeds (python -m pipeline.seeds --n 5 -S key=value) and compare the two seed groups."
 )
-
-
-class Side(NamedTuple):
-    """A or B: a single run, a seed group or a fold group.
-
-    Attributes:
-        runs: For a fold group, a single run with the predictions of all folds.
-        folds: The runs of the folds. Empty unless this is a fold group.
-    """
-
-    name: str
-    runs: list[Run]
-    folds: Sequence[Run] = ()
-
-    @property
-    def title(self) -> str:
-        """The name. If it is a branch, tag or experiment, the commit follows."""
-        commit = self.runs[0].commit
-        if len(self.runs) > 1 or commit is None or commit.startswith(self.name):
-            return self.name
-        return f"{self.name} ({commit[:7]})"
-
-    @property
-    def seeds(self) -> list[int]:
-        return [run.seed for run in self.runs]
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of the runs. A seed group has a list of seeds."""
-        first = self.runs[0].parameters  # The other runs differ from it only in the seed.
-        return first | {SEED_KEY: self.seeds} if len(self.runs) > 1 else first
-
-    @property
-    def signature(self) -> Signature:
-        return combine_signatures([run.signature for run in self.runs])
 
 
 @dataclass(frozen=True)
@@ -228,30 +187,6 @@ class Comparison:
                 caveats.append(f"A and B differ in {' and '.join(origins)}, which may explain the difference.")
             caveats += self.interval_caveats
         return [*caveats, *(f"Warning: {text}." for text in self.degenerate)]
-
-
-def read_side(name: str, params: Params | None = None, seeds: int | None = None) -> Side:
-    """Read a run or a group, with the metrics that `evaluate.metrics` names.
-
-    Args:
-        params: Parameters with `evaluate.metrics`. None means params.yaml.
-        seeds: The highest seed to read from a seed group. None means all seeds.
-
-    Raises:
-        UserError: The run does not exist, a result is incomplete, or a fold of a fold group is missing.
-    """
-    metrics = (params or load_params()).evaluate.metrics
-    runs = [with_metrics(run, metrics) for run in read_runs(name, seeds)]
-    is_group = runs[0].name != name  # The runs of a group have its name and a number.
-    if is_group and name.startswith("folds-"):
-        return Side(name, [pooled_run(name, runs)], runs)
-    return Side(name, runs)
-
-
-def with_metrics(run: Run, names: list[str] | None) -> Run:
-    """Return the run with the metrics that it is to be compared by. See `metrics.with_compared_metrics`."""
-    task = with_compared_metrics(run.task, names)
-    return run._replace(task=task, signature={**run.signature, "metrics": "+".join(task.metrics)})
 
 
 def compare(a: Side, b: Side) -> Comparison:
@@ -480,21 +415,6 @@ def _mean_predictions(task: Task, runs: Sequence[Predictions]) -> tuple[Floats, 
     if len(runs) == 1:
         correct = runs[0].is_correct  # The rounded probabilities of two classes may be equal.
     return correct.astype(float), label_probability(mean, labels)
-
-
-def describe_degenerate_runs(side: Side, split: str) -> str:
-    """Describe the runs of a side with the same prediction for all examples of a split, or of their fold.
-
-    The description is empty if there are none.
-    """
-    task, runs = side.runs[0].task, side.folds or side.runs
-    predicted = {run.name: run.predictions[FOLD_SPLIT if side.folds else split].predicted for run in runs}
-    names = [name for name, values in predicted.items() if len(np.unique(values, axis=0)) == 1]
-    if not names:
-        return ""
-    count = f" in {len(names)} of {len(runs)} runs ({', '.join(names)})" if len(runs) > 1 else ""
-    examples = f"{task.noun} of the fold" if side.folds else f"{split} {task.noun}"
-    return f"{side.name} is degenerate{count}, with the same prediction for all {examples}"
 
 
 def _identical(a: Side, b: Side) -> bool:

@@ -14,11 +14,10 @@ from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, scores
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals, score_intervals
-from pipeline.experiments.comparison import Side, describe_degenerate_runs, read_side
-from pipeline.experiments.folds import FOLD_SPLIT, OUT_OF_FOLD, fold_scores
 from pipeline.experiments.identity import FOLD_KEY, identity, load_overridden_params
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.running import Experiment, run_group
+from pipeline.experiments.sides import FOLD_SPLIT, OUT_OF_FOLD, Side, describe_degenerate_runs, fold_scores, read_side
 
 FOLDS = Path("folds")
 

@@ -5,10 +5,10 @@ from statistics import mean, stdev
 from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
-from pipeline.experiments.comparison import ON_VALIDATION, Side, describe_degenerate_runs, read_side
 from pipeline.experiments.identity import SEED_KEY, identity, load_overridden_params
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.running import Experiment, run_group
+from pipeline.experiments.sides import ON_VALIDATION, Side, describe_degenerate_runs, read_side
 
 
 def seed_group_name(overrides: list[str]) -> str:
