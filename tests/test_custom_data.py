@@ -45,7 +45,7 @@ INFERRED: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, lis
     "whole numbers that pandas writes as floats": (
         {"train.csv": csv(rows(60, ["1.0", "2.0"]))},
         {},
-        (CLASSES, ["1.0", "2.0"], ["accuracy"]),
+        (CLASSES, ["1", "2"], ["accuracy"]),
     ),
     "codes with leading zeros": (
         {"train.csv": csv(rows(60, ["10", "007"]))},
@@ -88,7 +88,7 @@ INFERRED: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, lis
     ),
     "named classes that pandas writes as floats": (
         {"train.csv": csv(rows(60, ["1.0", "0.0"])), "dev.csv": csv(rows(9, [1, 0], 1))},
-        {"id2label": {"1": "good", "0": "bad"}},
+        {"id2label": {"1": "good", "0.0": "bad"}},
         (CLASSES, ["good", "bad"], ["accuracy"]),
     ),
     "words and numbers listed in id2label": (
@@ -257,6 +257,11 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"train.csv": csv(TEXTS)},
         {"text_column_names": ["text", "text"]},
         r'data\.text_column_names must not repeat .*, got "text"',
+    ),
+    "a label twice in id2label": (
+        {"train.csv": csv(rows(40, [0, 1]))},
+        {"id2label": {"0": "no", "1": "yes", "1.0": "maybe"}},
+        r"params\.yaml: data\.id2label has a label twice.*, got 0, 1, 1\.0\. Keep only one",
     ),
     "a class twice": (
         {"train.csv": csv(TEXTS)},

@@ -315,8 +315,10 @@ def test_many_numeric_class_names_are_classes_and_lists_of_classes_are_multi_lab
     from datasets import ClassLabel, Sequence
 
     names = [str(number) for number in range(30)]
-    write_datasets_parquet("data/custom/train.parquet", rows(90, names), ClassLabel(names=names))
-    assert load_files({}).task.labels == names
+    for spelling in ("{}", "{}.0"):
+        spelled = [spelling.format(name) for name in names]
+        write_datasets_parquet("data/custom/train.parquet", rows(90, spelled), ClassLabel(names=spelled))
+        assert load_files({}).task.labels == names
     lists = Sequence(ClassLabel(names=["b; c", "a"]))
     write_datasets_parquet("data/custom/train.parquet", rows(60, [[0], [0, 1], [1]]), lists)
     corpus = load_files({})
@@ -605,7 +607,7 @@ def test_points_that_may_separate_thousands_are_a_warning() -> None:
     numbers = [950, "1.250", "12.400", 310]
     [warning] = load_files({"train.csv": csv(rows(60, numbers))}).warnings
     assert "'1.250', which is read as 1.25." in warning and "write 1250" in warning
-    for plain in (["1.250", "3.800"], [950, "1.25"], [950, "0.125"]):
+    for plain in (["1.250", "3.800"], [950, "1.25"], [950, "0.125"], ["950.0", "1.125"]):
         assert not load_files({"train.csv": csv(rows(60, plain))}).warnings
 
 

@@ -29,7 +29,6 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
     warnings: list[str] = []
     if column.id2label:
         names, numbers = list(column.id2label.values()), _number_labels(column.id2label)
-        numbers |= _equal_numbers(column.first_places, numbers)
         if unlisted := next((label for label in column.first_places if label not in numbers), None):
             raise UserError(
                 f"{column.describe(unlisted)}, but data.id2label only has the labels {listing(column.id2label)}. "
@@ -53,24 +52,11 @@ def _number_labels(labels: Iterable[str]) -> dict[str, int]:
     return {label: number for number, label in enumerate(labels)}
 
 
-def _equal_numbers(labels: Iterable[str], numbers: Mapping[str, int]) -> dict[str, int]:
-    """Return the class of each label that is the same whole number as a listed label, such as 1.0 and 1.
-
-    pandas writes 1.0 instead of 1 as soon as a label is missing.
-    """
-    by_value = {Decimal(label): number for label, number in numbers.items() if is_integer(label) and not is_code(label)}
-    return {
-        label: by_value[Decimal(label)]
-        for label in labels
-        if label not in numbers and is_integer(label) and not is_code(label) and Decimal(label) in by_value
-    }
-
-
 def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
     """Return the sorted names of the classes, and the class of each label.
 
-    Numbers are sorted by their values. Equal whole numbers, such as 1 and 1.0, are the same class. Other equal
-    numbers, such as 1.1 and 1.10, may be versions or sections, so they are different classes.
+    Numbers are sorted by their values. Equal numbers, such as 1.1 and 1.10, may be versions or sections, so they are
+    different classes.
     """
     labels = list(column.first_places)
     numbers = list(filter(has_value, labels))
@@ -82,21 +68,10 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
         if len(words) < len(numbers):
             outlier, description = words[0], "a word among labels that are numbers"
         raise UserError(f"{column.describe(outlier)}, {description}. Correct it, or list all labels in data.id2label.")
-    if not numbers:
-        names = sorted(labels)
-        return names, _number_labels(names)
-    name_by_class: dict[Decimal | str, str] = {}
-    for label in labels:
-        name_by_class.setdefault(_class_of_number(label), label)
-    # As floats, some long numbers would be equal.
-    names = sorted(name_by_class.values(), key=lambda name: (Decimal(name), name))
-    numbers_by_class = {_class_of_number(name): number for number, name in enumerate(names)}
-    return names, {label: numbers_by_class[_class_of_number(label)] for label in labels}
-
-
-def _class_of_number(label: str) -> Decimal | str:
-    """Return a key that is the same for all spellings of a class that is a number."""
-    return Decimal(label) if is_integer(label) else label
+    names = sorted(labels)
+    if numbers:  # As floats, some long numbers would be equal.
+        names.sort(key=Decimal)
+    return names, _number_labels(names)
 
 
 def _check_minus_one(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:
@@ -122,9 +97,7 @@ def _check_minus_one(column: LabelColumn, numbers: Mapping[str, int]) -> list[st
 
 
 def _check_class_count(column: LabelColumn, names: Collection[str]) -> None:
-    """Raise UserError if there is only one class, or if there are so many that they are probably not classes."""
-    if len(names) < 2 and not column.is_multi_label:  # for example with the labels 1 and 1.0
-        raise column.constant_error()
+    """Raise UserError if there are so many classes that they are probably not classes."""
     rows = sum(column.labeled_counts.values())
     if len(names) > _MOST_CLASSES or (len(names) > MOST_INTEGERS and rows < 2 * len(names)):
         raise _too_many(column, f"{len(names):,} distinct labels in {rows:,} rows")

@@ -12,7 +12,7 @@ import pandas as pd
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN, ProblemType
-from pipeline.core.text import literal
+from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
 from pipeline.sources.label_values import (
     are_text_lists,
@@ -21,6 +21,7 @@ from pipeline.sources.label_values import (
     items_of_text,
     label_columns,
     label_texts,
+    without_point_zero,
 )
 from pipeline.sources.raw_rows import RawRows
 from pipeline.tabular.opening import LONE_SURROGATE
@@ -170,7 +171,7 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
         names=names,
         problem_type=problem_type,
         id2label=id2label,
-        schema_names=list(dict.fromkeys(name.strip() for part in rows.values() for name in part.class_names)),
+        schema_names=list(dict.fromkeys(label_texts(name for part in rows.values() for name in part.class_names))),
         values=values,
         positions={split: positions.loc[split] for split in rows},
         train_labels=train_labels,
@@ -200,12 +201,26 @@ def _quoted(names: list[str]) -> str:
 
 
 def _id2label(params: DataParams) -> dict[str, str] | None:
-    """Return data.id2label as a dictionary. A list names the label columns, or the labels 0, 1 and so on."""
-    if params.id2label is None or isinstance(params.id2label, dict):
-        return params.id2label
+    """Return data.id2label as a dictionary. A list names the label columns, or the labels 0, 1 and so on.
+
+    Raises:
+        UserError: A label occurs twice, such as 1 and 1.0.
+    """
+    if params.id2label is None:
+        return None
     columns = label_columns(params)
-    labels = columns if len(columns) > 1 else [str(number) for number in range(len(params.id2label))]
-    return dict(zip(labels, params.id2label, strict=True))
+    if len(columns) > 1:
+        names = params.id2label
+        return names if isinstance(names, dict) else dict(zip(columns, names, strict=True))
+    if isinstance(params.id2label, list):
+        return {str(number): name for number, name in enumerate(params.id2label)}
+    id2label = {without_point_zero(label): name for label, name in params.id2label.items()}
+    if len(id2label) < len(params.id2label):
+        raise UserError(
+            "params.yaml: data.id2label has a label twice, because 1 and 1.0 are the same label, got "
+            f"{listing(params.id2label)}. Keep only one of the two."
+        )
+    return id2label
 
 
 def _has_text_lists(name: str, values: pd.Series) -> bool:

@@ -13,7 +13,8 @@ from pipeline.tabular.reading import Batch, is_missing
 
 _BITS = {0: False, 1: True, "0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 
-_INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # pandas writes 1 as 1.0 if another value is missing.
+_INTEGER = re.compile(r"[+-]?\d+(\.0*)?")
+_WHOLE_FLOAT = re.compile(r"([+-]?(?:0|[1-9]\d*))\.0*")
 _CODE = re.compile(r"[+-]?0\d")  # such as 007, which is a name: its zeros matter
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -87,15 +88,22 @@ def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any
 
 
 def label_text(label: Any) -> str | None:
-    """Return a label as it is written in a file, or None if it is missing."""
+    """Return a label as text, with the same spelling for 1 and 1.0, or None if it is missing."""
     if isinstance(label, Decimal) and label.is_finite():
         return format(label.normalize(), "f")  # A decimal of Parquet: 1.000 becomes "1".
-    text = label.strip() if isinstance(label, str) else "" if is_missing(label) else str(label)
-    return text or None
+    if is_missing(label):
+        return None
+    return without_point_zero(str(label).strip()) or None
+
+
+def without_point_zero(text: str) -> str:
+    """Return 1 for 1.0, because pandas writes 1 as 1.0 if another value is missing. Other texts stay as they are."""
+    whole = _WHOLE_FLOAT.fullmatch(text)
+    return whole[1] if whole else text
 
 
 def label_texts(labels: Iterable[Any]) -> list[str]:
-    """Return labels as they are written in a file, without the missing ones."""
+    """Return labels as texts, without the missing ones."""
     return [text for text in map(label_text, labels) if text is not None]
 
 

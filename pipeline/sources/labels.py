@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -122,7 +121,6 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         _check_written_numbers(column)
     are_numbers = all(is_number(label) and not is_code(label) for label in labels)
     are_integers = all(map(is_integer, labels))
-    count = len({Decimal(label) for label in labels} if are_numbers and are_integers else labels)  # 1.0 counts as 1.
     problem_type: ProblemType = "single_label_classification"
     if column.first_list:
         problem_type = "multi_label_classification"
@@ -134,11 +132,11 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         why = f"class names in the schema of the data ({listing(column.schema_names)})"
     elif are_numbers and not are_integers:
         problem_type, why = "regression", "numbers that are not all whole"
-    elif are_numbers and count > MOST_INTEGERS:
+    elif are_numbers and len(labels) > MOST_INTEGERS:
         problem_type, why = "regression", f"more than {MOST_INTEGERS} distinct whole numbers"
     else:
         form = "whole numbers" if are_numbers else "values"
-        why = f"{count:,} distinct {form} ({listing(labels, 3)})"
+        why = f"{len(labels):,} distinct {form} ({listing(labels, 3)})"
     log.info(
         "Inferred problem_type %s: column %s has %s. Set data.problem_type to override.",
         problem_type, column.name, why,
@@ -193,13 +191,17 @@ def _read_targets(column: LabelColumn) -> list[float | None]:
 
 def _thousands_warnings(column: LabelColumn) -> list[str]:
     """Return a warning if the points in the numbers may separate thousands, as in 950, 1.250 and 12.400."""
-    decimals = [label for label in column.first_places if "." in label]
-    if not decimals or len(decimals) == len(column.first_places) or not all(map(_THOUSANDS.fullmatch, decimals)):
+    values = [value for value in column.values if value.labels]
+    decimals = [value for value in values if "." in str(value.raw)]
+    if not decimals or len(decimals) == len(values):
         return []
-    label = decimals[0]
+    if not all(_THOUSANDS.fullmatch(str(value.raw).strip()) for value in decimals):
+        return []
+    first = decimals[0]
+    text = str(first.raw).strip()
     return [
-        f"{column.describe(label)}, which is read as {float(label):g}. If the point separates thousands, write "
-        f"{label.replace('.', '')}."
+        f"{first.where}: {column.name} is {literal(text)}, which is read as {float(text):g}. If the point separates "
+        f"thousands, write {text.replace('.', '')}."
     ]
 
 

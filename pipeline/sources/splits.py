@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from pipeline.core.text import literal
 from pipeline.params import DataParams, SplitParams
 from pipeline.sources.duplicates import Hashes, hash_column, hash_rows
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
-from pipeline.sources.label_values import is_code, is_integer
+from pipeline.sources.label_values import without_point_zero
 
 SplitNames = NDArray[np.object_]  # the name of each row's split
 
@@ -77,7 +76,7 @@ def read_split_values(split: SplitParams, column: pd.Series) -> NDArray[Any]:
     _require_all(texts != "", column, "Fill it in, because data.split.column needs a value for each row.")
     if split.type == "group":
         _warn_about_similar_groups(texts)
-        return hash_column(_with_equal_numbers(texts))
+        return hash_column(texts.map(without_point_zero))
     return hash_column(texts.tolist())
 
 
@@ -92,16 +91,6 @@ def _warn_about_similar_groups(texts: pd.Series) -> None:
             "same way, because its rows may otherwise be in both train and test.",
             texts.name, literal(first), literal(second),
         )  # fmt: skip
-
-
-def _with_equal_numbers(texts: pd.Series) -> list[str]:
-    """Replace each whole number with the first one that is equal: pandas writes 12.0 instead of 12 in some files."""
-    first_spellings: dict[Decimal, str] = {}
-    groups = []
-    for text in texts:
-        is_whole = is_integer(text) and not is_code(text)
-        groups.append(first_spellings.setdefault(Decimal(text), text) if is_whole else text)
-    return groups
 
 
 def _require_all(valid: pd.Series, column: pd.Series, remedy: str) -> None:
