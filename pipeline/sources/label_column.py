@@ -15,20 +15,17 @@ from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
 from pipeline.sources.label_values import (
-    are_text_lists,
     has_value,
     is_minus_one,
-    items_of_text,
+    is_other_list,
     label_columns,
     label_texts,
+    list_from_text,
     without_point_zero,
 )
 from pipeline.sources.raw_rows import RawRows
 from pipeline.tabular.opening import LONE_SURROGATE
 
-_OBJECT = re.compile(r"""\s*\{\s*("[^"]*"|'[^']*')\s*:""")
-# A vector that Python has printed, such as "tensor([0., 1.])", or without its middle, such as "[0 0 0 ... 0 0 1]".
-_PRINTED_VECTOR = re.compile(r"\s*(?:(?:tensor|array)\(\[|\[\s*\d[\d\s.,]*\s\.\.\.[\s,])")
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
 
 
@@ -151,7 +148,6 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
 
     # A class name in a schema is always a single label, even if it contains separators.
     may_list_labels = problem_type in (None, "multi_label_classification") and not rows[TRAIN].class_names
-    has_text_lists = may_list_labels and _has_text_lists(_quoted(names), first_occurrences.iloc[:train_count])
     separator = "[|;,]" if problem_type == "multi_label_classification" else "[|;]"
     values = []
     for where, value in first_occurrences.items():
@@ -161,7 +157,7 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
             value = value[0]  # Annotation tools such as Doccano write a list even if each text has one label.
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
-            items = _split_text(value, separator, has_text_lists)
+            items = _split_text(value, separator, where, _quoted(names))
         values.append(LabelValue(value, where, items, label_texts(items)))
 
     train_labels = list(dict.fromkeys(label for value in values[:train_count] for label in value.labels))
@@ -176,7 +172,7 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
         positions={split: positions.loc[split] for split in rows},
         train_labels=train_labels,
     )
-    _check_values(label_column, has_text_lists)
+    _check_values(label_column)
     if len(train_labels) < (1 if label_column.is_multi_label else 2):
         raise label_column.constant_error()
     return label_column
@@ -223,53 +219,32 @@ def _id2label(params: DataParams) -> dict[str, str] | None:
     return id2label
 
 
-def _has_text_lists(name: str, values: pd.Series) -> bool:
-    """Return whether most labels are lists that were saved as text, and log an example."""
-    texts = {raw: where for where, raw in values.items() if isinstance(raw, str) and raw.strip()}
-    if not are_text_lists(texts):
-        return False
-    text, where = next(iter(texts.items()))
-    log.info("Column %s has lists that were saved as text, such as %s in %s", name, literal(text), where)
-    return True
-
-
-def _split_text(text: str, separator: str, has_text_lists: bool) -> list[Any]:
+def _split_text(text: str, separator: str, where: str, name: str) -> list[Any]:
     """Return the items of a text that may list labels."""
-    if not has_text_lists:
-        return list(re.split(separator, text))
-    items = items_of_text(text)
-    return [text] if items is None else items
+    items = list_from_text(text)
+    if items is not None:
+        return items
+    if is_other_list(text):
+        raise UserError(
+            f"{where}: {name} is {literal(text)}, which looks like a list in a form that is not read. Write a JSON "
+            'list, such as ["a", "b"] or [0, 1, 0]. If it is a class, set data.problem_type='
+            "single_label_classification."
+        )
+    return list(re.split(separator, text))
 
 
-def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
+def _check_values(column: LabelColumn) -> None:
     """Raise UserError if a value cannot be a label or a list of labels."""
+    may_list_labels = column.problem_type in (None, "multi_label_classification")
     for value in column.values:
         message = f"{value.where}: {column.name} is {literal(value.raw)}"
-        if isinstance(value.raw, str) and _OBJECT.match(value.raw):
-            raise UserError(
-                f"{message}. A label must be a string or a number, not an object that was saved as text. Write only "
-                'the label. Separate several labels with ";".'
-            )
-        if isinstance(value.raw, str) and _PRINTED_VECTOR.match(value.raw):
-            raise UserError(
-                f"{message}. A label must be a string or a number, not a vector that was printed. Write the vector as "
-                "a list of all its numbers, such as [0, 1, 0]."
-            )
-        is_allowed_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
-        if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_allowed_list else [value.raw])):
+        if not all(isinstance(item, _LABEL_TYPES) for item in (value.items if may_list_labels else [value.raw])):
             raise UserError(
                 f"{message}. A label must be a string or a number. Lists of labels are only allowed if "
                 "data.problem_type is null or multi_label_classification."
             )
-        if has_text_lists and value.labels and value.items == [value.raw]:
-            example = next(candidate for candidate in column.values if candidate.items != [candidate.raw])
-            raise UserError(
-                f"{message}, but most labels are lists, such as {literal(example.raw)} in {example.where}. Write all "
-                "labels in the same way. If they are classes, set data.problem_type=single_label_classification."
-            )
-        if is_allowed_list and any(
-            isinstance(item, (float, Decimal)) and item % 1 for item in value.items if item == item
-        ):
+        numbers = [item for item in value.items if isinstance(item, (float, Decimal)) and item == item]  # without NaN
+        if value.is_list and any(number % 1 for number in numbers):
             raise UserError(f"{message}. A list must contain labels, or 0 or 1 for each label.")
     for label in column.first_places:
         if LONE_SURROGATE.search(label):

@@ -1,8 +1,10 @@
 """Read the labels of custom files as Python values: a label, a list of labels, or a vector of 0 and 1."""
 
 import ast
+import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -18,15 +20,12 @@ _WHOLE_FLOAT = re.compile(r"([+-]?(?:0|[1-9]\d*))\.0*")
 _CODE = re.compile(r"[+-]?0\d")  # such as 007, which is a name: its zeros matter
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
-# A list as Python, JSON or NumPy write it: numbers and quoted texts, separated by commas or spaces.
-_SCALAR = re.compile(r"np\.\w+\(([^()]*)\)")  # such as [np.int64(1), np.str_('a')]
-_NUMBER_ITEM = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?"
-_ITEM = rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|{_NUMBER_ITEM}|True|False|None|true|false|null|nan|NaN"""
-_ITEMS = re.compile(_ITEM)
-_LIST = re.compile(rf"(?:(?:{_ITEM})(?:\s*,\s*|\s+|$))*")
-_BARE_ITEM = re.compile(r"""(?<=[{,])[^\s,'"{}:]+(?=[,}])""")  # of a PostgreSQL array, such as {joy,"very sad"}
-_BARE_VECTOR = re.compile(r"[01](?:[\s,]+[01]){2,}")
-_EMPTY = ("None", "null", "nan", "NaN")
+# A list in any form but those of JSON and Python: a vector as NumPy or torch print it, quoted labels in parentheses, an
+# array of PostgreSQL, or zeros and ones without brackets. An object starts like such an array.
+_OTHER_LIST = re.compile(
+    r"""tensor\(|array\(|\{|[\[(]\s*['"]|\[np\.|\[.*[\s,].*\]\Z|\(?[01](?:[\s,]+[01]){2,}\)?\Z""", re.DOTALL
+)
+_JOINED_TEXTS = re.compile(r"""['"]\s+['"]""")  # NumPy writes no commas between texts, so Python would join them.
 
 
 def label_columns(params: DataParams) -> list[str]:
@@ -139,44 +138,20 @@ def has_value(label: str) -> bool:
     return is_number(label) and not label.lower().endswith("nan")
 
 
-def items_of_text(text: str) -> list[str | None] | None:
-    """Return the items of a list that was saved as text, or None if the text is not a list.
-
-    In addition to the notations of Python, JSON and NumPy, a list may have unquoted items, such as "[a, b]", or be
-    a PostgreSQL array, such as "{a,b}", or a vector of 0 and 1 without brackets. A tuple counts as a list only if its
-    items have quotes, or if it is such a vector, because "(0, 18)" may be a range.
-    """
-    text = text.strip()
-    if _BARE_VECTOR.fullmatch(text):
-        return list(_ITEMS.findall(text))
-    if text[:1] + text[-1:] not in ("[]", "()", "{}"):
+def list_from_text(text: str) -> list[Any] | None:
+    """Return the items of a list that JSON or Python has written, or None if the text is not such a list."""
+    if not text.strip().startswith("["):
         return None
-    if text[0] == "{":
-        text = _BARE_ITEM.sub(r'"\g<0>"', text)
-    inner = _SCALAR.sub(r"\1", text[1:-1]).strip()
-    if text[0] != "[" and inner and not re.search("['\"]", inner) and not _BARE_VECTOR.fullmatch(inner):
-        return None
-    if _LIST.fullmatch(inner):
-        return [None if item in _EMPTY else _unquoted(item) for item in _ITEMS.findall(inner)]
-    return None if re.search("[][{}'\"]", inner) else [item.strip() for item in inner.split(",")]
-
-
-def _unquoted(item: str) -> str:
-    if item[0] not in "'\"":
-        return item.removesuffix(".")  # NumPy writes 1. for 1.0
+    value: Any = None
     try:
-        return str(ast.literal_eval(item))
-    except (ValueError, SyntaxError):  # It has a line break, or an escape that only JSON has.
-        return item[1:-1]
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        if not _JOINED_TEXTS.search(text):
+            with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                value = ast.literal_eval(text.strip())
+    return value if isinstance(value, list) else None
 
 
-def are_text_lists(texts: Collection[str]) -> bool:
-    """Return whether most labels are lists that were saved as text. A class name may have brackets too, as in "[A]"."""
-    lists = [items_of_text(text) for text in texts]
-    are_lists = any(map(_is_quoted_list, texts)) or any(items and len(items) > 1 for items in lists)
-    return are_lists and lists.count(None) < len(lists) / 2
-
-
-def _is_quoted_list(text: str) -> bool:
-    """Return whether a text is a list of quoted texts or of numbers, which is unlikely to be a class name."""
-    return re.match(r"\s*(\[\s*['\"\d]|[({]\s*['\"])", text) is not None and items_of_text(text) is not None
+def is_other_list(text: str) -> bool:
+    """Return whether a text is probably a list of labels, but not in a form that `list_from_text` reads."""
+    return _OTHER_LIST.match(text.strip()) is not None
