@@ -96,7 +96,7 @@ def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names:
     ("label", "quoted"),
     [
         ([1, 0], "[1, 0]"),
-        ([1, 0, 1, 0], "[1, 0, 1]"),
+        ([1, 0, 1, 0], "[1, 0, 1, 0]"),
         ([1, 0, 2], "[1, 0, 2]"),
         ([1, None, 0], "[1, None, 0]"),
         ([], "[]"),
@@ -106,8 +106,13 @@ def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names:
 def test_a_label_that_is_not_a_matching_vector_is_reported(label: Any, quoted: str) -> None:
     files = {"train.jsonl": jsonl(rows(30, VECTORS)), "dev.jsonl": jsonl([*rows(4, VECTORS, 1), ("a text", label)])}
     message = load_error(files, split={"type": "fixed"})
-    assert quoted in message
-    assert "dev.jsonl line 5" in message
+    assert message.startswith(f'data/custom/dev.jsonl line 5: "label" is {quoted}, but in ')
+    assert "which contains 0 or 1 twice" in message
+
+
+def test_a_list_of_label_numbers_does_not_contain_a_label_twice() -> None:
+    message = load_error({"train.jsonl": jsonl(rows(60, [[2, 3], [0, 0]]))})
+    assert 'line 1: "label" is [2, 3], but in data/custom/train.jsonl line 2 it is [0, 0], which contains' in message
 
 
 def test_a_list_is_not_a_class_and_id2label_must_match_the_vectors() -> None:

@@ -180,28 +180,27 @@ def _quote_similar(labels: list[str]) -> str:
 
 
 def vector_length(column: LabelColumn) -> int | None:
-    """Return the length of multi-hot vectors, or None for lists of labels. Raises UserError if there are both.
+    """Return the length of multi-hot vectors, or None for lists of labels.
 
-    A list of labels does not contain a label twice. A list of three or more items that are all 0 or 1 is therefore a
-    vector. Shorter lists may contain the labels 0 and 1, unless all lists have two items or a list has an item twice.
+    The lists are vectors if they have the same length above 1, and if all their items are 0 or 1.
+
+    Raises:
+        UserError: The lists are not all vectors, but one contains 0 or 1 twice, which a list of labels does not.
     """
     lists = [value for value in column.values if value.labels or isinstance(value.raw, list)]
-    vectors = [value for value in lists if _is_vector(value)]
-    non_vector = next((value for value in lists if not _is_vector(value)), None)
-    lengths = {len(value.items) for value in vectors}
-    length = max(lengths, default=0)
-    has_repeats = any(len({as_bit(item) for item in value.items}) < len(value.items) for value in vectors)
-    are_vectors = length > 2 or (non_vector is None and (has_repeats or lengths == {2}))
-    if not are_vectors:
-        return None
-    mismatch = non_vector or next((value for value in vectors if len(value.items) < length), None)
-    if mismatch:
-        vector = next(value for value in vectors if len(value.items) == length)
-        raise UserError(
-            f"{mismatch.where}: {column.name} is {literal(mismatch.items)}, but in {vector.where} it is "
-            f"{literal(vector.items)}, which has 0 or 1 for each of {length} labels. Write all labels in the same way."
-        )
-    return length
+    length = max(len(value.items) for value in lists)
+    if length > 1 and all(len(value.items) == length and _is_vector(value) for value in lists):
+        return length
+    for value in lists:
+        bits = [as_bit(item) for item in value.items if as_bit(item) is not None]
+        if len(bits) > len(set(bits)):
+            mismatch = next(other for other in lists if len(other.items) != len(value.items) or not _is_vector(other))
+            raise UserError(
+                f"{mismatch.where}: {column.name} is {literal(mismatch.items)}, but in {value.where} it is "
+                f"{literal(value.items)}, which contains 0 or 1 twice, as in a vector with 0 or 1 for each label. "
+                "Write all labels as vectors of the same length, or write each label only once."
+            )
+    return None
 
 
 def _is_vector(value: LabelValue) -> bool:
