@@ -84,16 +84,9 @@ PROGRAMS: dict[str, tuple[str, Write]] = {
     "pandas, JSON lines in a .json": ("a.json", lambda path: FRAME.to_json(path, orient="records", lines=True)),
     "pandas, compressed JSON lines": ("a.jsonl.gz", lambda path: FRAME.to_json(path, orient="records", lines=True)),
     "pandas, a JSON list": ("a.json", lambda path: FRAME.to_json(path, orient="records")),
-    "pandas, columns in JSON": ("a.json", lambda path: FRAME.to_json(path)),
-    "pandas, indented columns": ("a.Json", lambda path: FRAME.to_json(path, indent=2)),
-    "pandas, columns and a text index": (
-        "a.json",
-        lambda path: FRAME.set_axis([f"id{number}" for number in range(len(FRAME))]).to_json(path),
-    ),
-    "pandas, compressed JSON": ("a.json.gz", lambda path: FRAME.to_json(path)),
-    "the answer of a web service": (
-        "a.json",
-        lambda path: path.write_text(json.dumps({"data": FRAME.to_dict("records"), "next": None}, indent=1)),
+    "pandas, a compressed and indented list": (
+        "a.Json.gz",
+        lambda path: FRAME.to_json(path, orient="records", indent=2, compression="gzip"),
     ),
     "pandas, Parquet": ("a.parquet", lambda path: FRAME.to_parquet(path)),
     "pandas, Parquet with an index": ("a.PARQUET", lambda path: FRAME.set_axis(list("abcdef")).to_parquet(path)),
@@ -125,7 +118,7 @@ def test_files_of_other_programs_give_the_same_rows(program: str, caplog: pytest
         ("utf-16", excel(encoding="utf-16", delimiter="\t")),
         ("utf-16-be", excel(encoding="utf-16-be")),
         ("UTF-8-SIG", excel(encoding="utf-8-sig")),
-        ("UTF-16", lambda path: path.write_text(FRAME.to_json(force_ascii=False), "utf-16")),
+        ("UTF-16", lambda path: path.write_text(FRAME.to_json(orient="records", force_ascii=False), "utf-16")),
     ],
 )
 def test_other_encodings_are_read_if_they_are_set(encoding: str, write: Write) -> None:
@@ -320,12 +313,11 @@ def test_nested_class_labels_have_their_names() -> None:
     assert batch.class_names is batch.class_names, "the schema is parsed once"
 
 
-def test_a_second_list_of_objects_in_a_document_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    records = FRAME.to_dict("records")
-    Path("a.json").write_text(json.dumps({"data": records[:4], "more": records[4:], "links": ["next"]}))
-    assert len(read(Path("a.json"))) == 4
-    [message] = caplog.messages
-    assert message.startswith('a.json: only the list "data" is read, but the list "more" also contains objects (2).')
+def test_a_single_object_is_a_row_unless_it_contains_whole_columns() -> None:
+    Path("a.json").write_text('\n{"text": "a", "label": "b", "tags": ["c"]}')
+    assert read(Path("a.json")) == [{"text": "a", "label": "b"}]
+    Path("a.jsonl").write_text('{"review": {"text": "a"}}\n' * 2)
+    assert len(read(Path("a.jsonl"), wanted=["review.text"])) == 2
 
 
 def truncated_gzip() -> bytes:
@@ -345,22 +337,25 @@ BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
         FRAME.to_json(orient="values"),
         r"a\.json row 0 must be a JSON object .*, got \['Good",
     ),
-    "rows by an index": ("a.json", FRAME.to_json(orient="index"), r'no column "text"\. Its columns are: 0, 1, 2'),
-    "columns with different rows": (
+    "pandas, columns": (
         "a.json",
-        '{"text": {"0": "a", "1": "b"}, "label": {"0": "x", "2": "y"}}',
-        r'a\.json: the columns "text" and "label" do not have the same keys\. Write',
+        FRAME.to_json(),
+        r"^a\.json contains a single object, .* Write a list of objects, or",
     ),
-    "a key twice in a column": (
+    "pandas, rows by an index": ("a.jsonl", FRAME.to_json(orient="index"), r"a\.jsonl contains a single object"),
+    "pandas, lists of values": ("a.json", FRAME.to_json(orient="split"), r"a\.json contains a single object"),
+    "pandas, a table": ("a.json", FRAME.to_json(orient="table"), r"a\.json contains a single object"),
+    "pandas, indented columns": (
         "a.json",
-        '{"text": {"0": "a", "0": "b"}, "label": {"0": "x"}}',
-        r"the key '0' occurs more than once",
+        FRAME.to_json(indent=1),
+        r"^a\.json line 1 cannot be read .* Write a list of",
     ),
-    "lists of values": (
+    "the answer of a web service": (
         "a.json",
-        FRAME.to_json(orient="split"),
-        r"a\.json row 0 must be a JSON object with the columns as keys, got \['Good",
+        json.dumps({"data": FRAME.to_dict("records"), "next": None}),
+        r'a\.json has no column "text"\. Its columns are: data, next\.',
     ),
+    "a key twice": ("a.json", '[{"text": "a", "text": "b", "label": "x"}]', r"the key 'text' occurs more than once"),
     "an ambiguous delimiter": (
         "a.csv",
         "text;label\na;b;c;good\nd;e;f;g;bad\n",

@@ -17,7 +17,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.text import closest_match, listing, literal
 from pipeline.tabular.csv_rows import csv_rows
 from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
-from pipeline.tabular.json_rows import document_rows, is_document, json_lines, nested_names, nested_value
+from pipeline.tabular.json_rows import is_list, json_lines, line_rows, list_rows, nested_names, nested_value
 from pipeline.tabular.opening import (
     LONE_SURROGATE,
     OnError,
@@ -26,7 +26,6 @@ from pipeline.tabular.opening import (
     data_suffix,
     is_compressed,
     open_bytes,
-    open_text,
     raise_row_error,
     text_codec,
 )
@@ -145,11 +144,10 @@ def read_file(
     elif data_suffix(path) in (".csv", ".tsv"):
         rows = csv_rows(path, file_format, partial(columns.select, path), on_error)
         yield from _row_batches(path, "line", rows, columns)
-    elif is_document(path, encoding):
-        yield from _row_batches(path, "row", document_rows(path, encoding, on_error), columns)
+    elif is_list(path, encoding):
+        yield from _row_batches(path, "row", list_rows(path, encoding, on_error), columns)
     else:
-        with open_text(path, encoding, newline="\n") as lines:
-            yield from _row_batches(path, "line", json_lines(path, lines, encoding, on_error), columns)
+        yield from _row_batches(path, "line", line_rows(path, encoding, on_error), columns)
 
 
 def read_standard_input(columns: ColumnSelection, on_error: OnError, file_format: FileFormat) -> Iterator[Batch]:
