@@ -228,8 +228,8 @@ def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
 def test_names_in_brackets_are_classes() -> None:
     for names in (["[NEG]", "[POS]"], ["(0, 18)", "[18, 65)"]):
         assert load_files({"train.jsonl": jsonl(rows(60, names))}).task.labels == names
-    corpus = load_files({"train.csv": csv(rows(60, ["['a']", "['b']"]))}, problem_type="single_label_classification")
-    assert corpus.task.labels == ["['a']", "['b']"]
+    files = {"train.jsonl": jsonl(rows(60, ["['a']", "['b']"]))}
+    assert load_files(files, problem_type="single_label_classification").task.labels == ["['a']", "['b']"]
 
 
 def test_a_single_list_among_names_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:

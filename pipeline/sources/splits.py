@@ -1,9 +1,7 @@
 """Split the rows of train into train, validation and test if validation or test has no file."""
 
 import math
-import re
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from pipeline.core.data_card import GROUP
-from pipeline.core.messages import UserError, log
+from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, ProblemType, Task
 from pipeline.core.text import literal
 from pipeline.params import DataParams, SplitParams
@@ -23,10 +21,9 @@ from pipeline.sources.label_values import without_point_zero
 
 SplitNames = NDArray[np.object_]  # the name of each row's split
 
-_YEAR = re.compile(r"[0-9]{4}")
-_COMPACT_DATE = "[0-9]{8}"  # such as 20241231, which Python reads as a date
-# Formats of dates that are numbers but do not sort by time, such as 31122023, and the length of such a date.
-_UNSORTABLE_DATES = {"%d%m%Y": 8, "%m%d%Y": 8, "%m.%Y": 7, "%m%Y": 6}
+_DATE = r"\d{4}(-|\d{4}|$)"  # pandas also reads -1, 2024.5 and "now" as dates.
+# Dates that are numbers but do not sort by time, such as 31122023, 12.2023 and 122023.
+_UNSORTABLE_DATE = r"((0?[1-9]|1[0-2])\.?|\d{3,4})(19|20)\d\d"
 
 
 def split_fractions(params: DataParams, files: Collection[str], split_values: NDArray[Any] | None) -> dict[str, float]:
@@ -75,22 +72,8 @@ def read_split_values(split: SplitParams, column: pd.Series) -> NDArray[Any]:
         return np.asarray(names, dtype=object)
     _require_all(texts != "", column, "Fill it in, because data.split.column needs a value for each row.")
     if split.type == "group":
-        _warn_about_similar_groups(texts)
-        return hash_column(texts.map(without_point_zero))
+        return hash_column(texts.str.casefold().map(without_point_zero))
     return hash_column(texts.tolist())
-
-
-def _warn_about_similar_groups(texts: pd.Series) -> None:
-    groups = texts.drop_duplicates()
-    lowercase = groups.str.lower()
-    repeated = lowercase[lowercase.duplicated()]
-    if len(repeated):
-        first, second = groups[lowercase == repeated.iloc[0]].iloc[:2]
-        log.warning(
-            'Column "%s" has different groups that differ only in case, such as %s and %s. Write the same group in the '
-            "same way, because its rows may otherwise be in both train and test.",
-            texts.name, literal(first), literal(second),
-        )  # fmt: skip
 
 
 def _require_all(valid: pd.Series, column: pd.Series, remedy: str) -> None:
@@ -103,50 +86,30 @@ def _value(column: pd.Series, row: int) -> str:
 
 
 def _times(texts: pd.Series) -> NDArray[np.float64]:
-    """Return the times as numbers: dates (ISO 8601, or a year) in seconds since 1970, or numbers as they are.
+    """Return the times as numbers: dates (ISO 8601, or a year) in microseconds since 1970, or numbers as they are.
 
     Only the whole column shows whether 2024 is a year: it is one next to 2024-12-31, and a number next to 999.
     """
-    dates = np.array([_parse_date(text) for text in texts])
+    dates = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
     numbers: NDArray[np.float64] = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
-    is_date = ~np.isnan(dates)
+    is_date = dates.notna() & texts.str.match(_DATE)
     is_number = np.isfinite(numbers)
-    is_compact_date = is_date & texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
+    is_compact_date = is_date & texts.str.fullmatch(r"\d{8}")  # such as 20241231
     if is_number.all() and not is_compact_date.any():
-        if _are_unsortable_dates(texts):
+        if texts.str.fullmatch(_UNSORTABLE_DATE).all():
             raise UserError(
                 f"{_value(texts, 0)}, a date that does not sort by time as a number. Write all times as dates such as "
                 "2023-12-31 (ISO 8601)."
             )
         return numbers  # If they are years, their order is the same.
     if is_date.all():
-        return dates
+        return dates.dt.as_unit("us").astype(np.int64).to_numpy(dtype=np.float64)
     unreadable = ~is_date & ~is_number
     row = int(np.argmax(unreadable if unreadable.any() else ~is_date))
     raise UserError(
         f"{_value(texts, row)}. Write all times as dates such as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), or "
         "all as numbers."
     )
-
-
-def _are_unsortable_dates(texts: pd.Series) -> bool:
-    """Return whether all numbers are dates from 1900 to 2099 that start with the day or the month."""
-    longest = texts.str.len().max()
-    for date_format, length in _UNSORTABLE_DATES.items():
-        if longest == length:
-            padded = texts.str.zfill(length)  # A program that reads 01122023 as a number writes 1122023.
-            years = pd.to_datetime(padded, format=date_format, errors="coerce").dt.year
-            if years.between(1900, 2099).all():
-                return True
-    return False
-
-
-def _parse_date(text: str) -> float:
-    try:
-        time = datetime.fromisoformat(f"{text}-01-01" if _YEAR.fullmatch(text) else text)
-    except ValueError:
-        return math.nan
-    return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
 
 
 def split_train(
