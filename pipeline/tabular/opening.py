@@ -10,11 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline.core.messages import UserError, log
+from pipeline.core.messages import UserError
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can contain but UTF-8 cannot
-
-_C1_CONTROLS = re.compile("[\x80-\x9f]")  # Latin-1 has them where cp1252 has curly quotes and the euro sign.
 
 
 class RowError(UserError):
@@ -85,7 +83,10 @@ def open_text(path: Path, encoding: str, newline: str) -> Iterator[io.TextIOWrap
 
 
 def text_codec(encoding: str) -> str:
-    """Return the codec that reads an encoding, by its standard name. For UTF-8, it removes a byte order mark."""
+    """Return the codec that reads an encoding, by its standard name.
+
+    The codec of UTF-8 removes a byte order mark. Latin-1 means cp1252, as in browsers: https://encoding.spec.whatwg.org
+    """
     try:
         "".encode(encoding)
     except (LookupError, ValueError):
@@ -94,12 +95,11 @@ def text_codec(encoding: str) -> str:
             "utf-8, cp1252 or utf-16, for example."
         ) from None
     name = codecs.lookup(encoding).name
-    return "utf-8-sig" if name == "utf-8" else name
+    return {"utf-8": "utf-8-sig", "iso8859-1": "cp1252"}.get(name, name)
 
 
 def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[str]:
     """Yield lines of `open_text`. Raises UserError at the first line that is not in the encoding."""
-    may_warn = text_codec(encoding) == "iso8859-1"
     for number, line in enumerate(lines, 1):
         if escaped := LONE_SURROGATE.search(line):
             byte = escaped[0].encode("utf-8", "surrogateescape")
@@ -108,11 +108,4 @@ def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[s
                 "file as UTF-8, or set data.encoding to its encoding, for example cp1252 for older Windows programs "
                 "(in a command, --encoding cp1252)."
             )
-        if may_warn and (control := _C1_CONTROLS.search(line)):
-            log.warning(
-                "%s line %d contains the byte 0x%x, which is a control character in %s. Did you mean cp1252? Then set "
-                "data.encoding=cp1252 (in a command, --encoding cp1252).",
-                path, number, ord(control[0]), encoding,
-            )  # fmt: skip
-            may_warn = False
         yield line
