@@ -6,8 +6,9 @@ from copy import copy
 import pytest
 from hub import Hub
 
+from pipeline.core.messages import UserError
 from pipeline.sources import fetch
-from pipeline.sources.fetch import Unavailable, download_file, repo_info
+from pipeline.sources.fetch import download_file, repo_info
 
 REPO, COMMIT = "someone/tiny", "0123456789abcdef0123456789abcdef01234567"
 
@@ -30,7 +31,7 @@ def hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 def unavailable(request_to_hub: Callable[[], None]) -> str:
     """Return the reason of a request that must fail."""
-    with pytest.raises(Unavailable) as error:
+    with pytest.raises(UserError) as error:
         request_to_hub()
     return str(error.value)
 
@@ -99,5 +100,5 @@ def test_an_answer_without_a_valid_commit_is_an_error(hub: Hub) -> None:
     """Users paste the output of pin into a command, so it must not contain another command."""
     hub.branches[f"{REPO}/main"] = "main; rm -r ."
     hub.files = {f"{REPO}/main; rm -r ./config.json": b"{}"}
-    with pytest.raises(Unavailable, match="the Hub's answer has no commit"):
+    with pytest.raises(UserError, match="the Hub's answer has no commit"):
         repo_info(REPO, "", "model")

@@ -20,7 +20,6 @@ from pipeline.sources.fetch import (
     local_file,
     mirror_directory,
     repo_info,
-    suggest_mirror,
 )
 from pipeline.sources.tokenizer_files import VOCABULARIES, add_tokenizer, vocabulary_files
 
@@ -211,14 +210,15 @@ def _fetch_model_files(name: str, checkpoint: Checkpoint, out: Path) -> None:
             )  # fmt: skip
     else:
         source = "the Hub"
-        with suggest_mirror(name, _MIRROR, f"{name}/"):
-            files = list(checkpoint.files)
-            if not files:
-                listed = repo_info(name, checkpoint.revision, "model").files
-                files = files_to_copy(listed, f"{name} from the Hub")
-            for file in files:
-                path = download_file(name, file, checkpoint.revision, "model")
-                copy_verified(path, out / file, checkpoint.files.get(file))
+        if mirror_directory(_MIRROR):
+            log.info("%s has no directory %s, so this model comes from the Hub", _MIRROR, name)
+        files = list(checkpoint.files)
+        if not files:
+            listed = repo_info(name, checkpoint.revision, "model").files
+            files = files_to_copy(listed, f"{name} from the Hub")
+        for file in files:
+            path = download_file(name, file, checkpoint.revision, "model")
+            copy_verified(path, out / file, checkpoint.files.get(file))
     log.info("fetched %s from %s at commit %s", name, source, checkpoint.revision)
 
 

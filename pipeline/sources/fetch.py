@@ -13,6 +13,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
 _CHECK = "Check the name, and that this machine can reach the Hub."
+_MIRRORS = "To work without the Hub, see docs/data_and_models.md#without-the-hub."
 _REMEDIES = {  # by the status of the Hub's answer
     # The Hub also sends 401 if the repository does not exist.
     401: 'Check the name and the variable HF_TOKEN. If the repository is private, run "hf auth login".',
@@ -22,10 +23,6 @@ _TEMPORARY = {408, 429, 500, 502, 503, 504}  # The client tries again after thes
 _ANSWER_SECONDS = 10  # as in the client; a missing network is usually reported at once
 
 RepoType = Literal["model", "dataset"]
-
-
-class Unavailable(UserError):
-    """The Hub does not answer a request, or does not send a file as it was published."""
 
 
 class RepoInfo(NamedTuple):
@@ -81,38 +78,16 @@ def require_sha256(path: Path, sha256: str) -> None:
         )
 
 
-@contextmanager
-def suggest_mirror(subject: str, variable: str, content: str) -> Iterator[None]:
-    """Turn Unavailable into an error that says how to provide the files without the Hub.
-
-    Args:
-        subject: What the block fetches from the Hub, because the mirror does not have it.
-        variable: The environment variable that names the mirror.
-        content: The files that the mirror would need.
-
-    Raises:
-        UserError: The Hub does not provide the files.
-    """
-    try:
-        yield
-    except Unavailable as error:
-        mirrored = f"{variable} has no {content}" if mirror_directory(variable) else f"{variable} is not set"
-        raise UserError(
-            f"{subject} could not be fetched: {mirrored}, and the download from the Hub failed: {error} You can also "
-            f'set {variable} to a directory with {content}, or run "make demo", which needs neither.'
-        ) from None
-
-
 def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> Path:
     """Download a file of a Hub repository at a commit to the local cache, and return its path there.
 
     Raises:
-        Unavailable: The Hub does not send the file. Without a network, this takes at most `_ANSWER_SECONDS`.
+        UserError: The Hub does not send the file. Without a network, this takes at most `_ANSWER_SECONDS`.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError
 
-    with _hub_errors(f"{file} at {revision:.12}"):
+    with _hub_errors(f"{repo}: {file} at {revision:.12}"):
         if not is_cached(repo, file, revision, repo_type):
             # This request is not retried. Without it, the client would retry a failing download for half a minute.
             url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
@@ -140,7 +115,7 @@ def repo_info(repo: str, revision: str, repo_type: RepoType) -> RepoInfo:
         revision: A commit, a branch or a tag; "" for the default branch.
 
     Raises:
-        Unavailable: The Hub does not have the repository, or does not answer with a commit.
+        UserError: The Hub does not have the repository, or does not answer with a commit.
     """
     from huggingface_hub import HfApi
 
@@ -167,7 +142,7 @@ def pin_dataset(dataset: str) -> str:
 
 @contextmanager
 def _hub_errors(subject: str) -> Iterator[None]:
-    """Turn any error of the Hub's client into Unavailable with a one-line message."""
+    """Turn any error of the Hub's client into UserError with a one-line message."""
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
@@ -175,14 +150,14 @@ def _hub_errors(subject: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"
         remedy = _REMEDIES.get(error.response.status_code, _CHECK)
-        raise Unavailable(f"{subject}: the Hub answered {answer}. {remedy}") from None
+        raise UserError(f"{subject}: the Hub answered {answer}. {remedy} {_MIRRORS}") from None
     except Exception as error:  # The client does not wrap the errors of its HTTP library.
         reason = " ".join(str(error).split()).rstrip(".")
-        raise Unavailable(f"{subject}: {reason or type(error).__name__}. {_CHECK}") from None
+        raise UserError(f"{subject}: {reason or type(error).__name__}. {_CHECK} {_MIRRORS}") from None
 
 
 def _check_published(path: Path) -> None:
-    """Raise Unavailable if a file does not match its name in the Hub's cache.
+    """Raise UserError if a file does not match its name in the Hub's cache.
 
     The name is the file's sha256, or for small files Git's sha1.
     """
@@ -197,7 +172,7 @@ def _check_published(path: Path) -> None:
         return  # The cache does not use links, or the server does not publish hashes.
     if digest != published:
         path.resolve().unlink()  # The file itself. If only the links were removed, the client would use it again.
-        raise Unavailable(
+        raise UserError(
             f"{path} is not the file that the Hub published (its hash starts with {digest:.12}), so it was removed. "
             "Run the command again."
         )

@@ -12,7 +12,7 @@ from pipeline.core.task import Task
 from pipeline.core.text import literal
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, drop_incomplete, published_origin, rows_sha256
-from pipeline.sources.fetch import download_file, local_file, mirror_directory, require_sha256, suggest_mirror
+from pipeline.sources.fetch import download_file, local_file, mirror_directory, require_sha256
 from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, glue_task
 
 # The original files of MRPC (Dolan & Brockett 2005).
@@ -33,16 +33,16 @@ def load_glue(params: DataParams) -> Corpus:
     """
     name = params.task
     task, folder = glue_task(name), GLUE[name].folder
-    variable, content = ("MRPC_MIRROR", ", ".join(MRPC_FILES)) if name == "mrpc" else ("GLUE_MIRROR", f"{folder}/")
+    variable = "MRPC_MIRROR" if name == "mrpc" else "GLUE_MIRROR"
     directory = mirror_directory(variable)
     if directory and name == "mrpc":
         source, splits = variable, _read_mrpc(task, directory)
     elif directory and (directory / folder).is_dir():
         source, splits = variable, _read_archive(task, directory)
     else:
-        source = f"the Hub ({HUB_REPO})"
-        with suggest_mirror(folder, variable, content):
-            splits = _read_hub(task)
+        if directory:
+            log.info("%s has no directory %s, so %s comes from the Hub", variable, folder, folder)
+        source, splits = f"the Hub ({HUB_REPO})", _read_hub(task)
     splits = _published_rows(task, splits, source)
     origin = published_origin(splits, dataset=HUB_REPO, config=name, revision=HUB_REVISION, language="en")
     splits, warnings = drop_incomplete(splits, task, params.on_missing)
