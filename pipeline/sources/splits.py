@@ -103,7 +103,8 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
             )
         return numbers  # If they are years, their order is the same.
     if is_date.all():
-        return dates.dt.as_unit("us").astype(np.int64).to_numpy(dtype=np.float64)
+        microseconds: NDArray[np.float64] = dates.dt.as_unit("us").astype(np.int64).to_numpy(dtype=np.float64)
+        return microseconds
     unreadable = ~is_date & ~is_number
     row = int(np.argmax(unreadable if unreadable.any() else ~is_date))
     raise UserError(
