@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity
 # A list in any form but those of JSON and Python: a vector as NumPy or torch print it, quoted labels in parentheses, an
 # array of PostgreSQL, or zeros and ones without brackets. An object starts like such an array.
 _OTHER_LIST = re.compile(
-    r"""tensor\(|array\(|\{|[\[(]\s*['"]|\[np\.|\[.*[\s,].*\]\Z|\(?[01](?:[\s,]+[01]){2,}\)?\Z""", re.DOTALL
+    r"""tensor\(|array\(|\{|[\[(]\s*['"]|\[np\.|\[[^\s,]*[\s,].*\]\Z|\(?[01](?:[\s,]+[01]){2,}\)?\Z""", re.DOTALL
 )
 _JOINED_TEXTS = re.compile(r"""['"]\s+['"]""")  # NumPy writes no commas between texts, so Python would join them.
 
