@@ -136,7 +136,7 @@ def init(source: str, options: Namespace) -> None:
     copies = {} if Path(source).resolve() == CUSTOM.resolve() else data.files
     if copies and not (options.force or options.dry_run):
         require_empty()
-    values = data.values | _column_values(source, data, options.text, options.label, options.kind)
+    values = data.values | _column_values(source, data, options)
     if options.name:
         values["name"] = options.name
     original = PARAMS.read_text(encoding="utf-8")
@@ -197,43 +197,22 @@ def _print(*lines: str) -> None:
         print(printable(line), flush=True)
 
 
-def _column_values(
-    source: str, data: UserData, texts: Sequence[str], labels: Sequence[str], kind: str | None
-) -> dict[str, Any]:
-    """Describe the columns, choose the texts and the labels among them, and return the keys of `data` that follow.
-
-    Args:
-        texts, labels: The columns that the user named, if any.
-        kind: The kind of task that the user named.
-    """
+def _column_values(source: str, data: UserData, options: Namespace) -> dict[str, Any]:
+    """Describe the columns, choose the texts and the labels among them, and return the keys of `data` that follow."""
     columns = [profile(str(name), data.train[name]) for name in data.train]
     _print("", *describe_columns(columns), "")
     answers = set(map(str, data.train.get("answer", ())))
     if answers <= _PRODIGY_ANSWERS and answers - {"accept"}:
         _print('Warning: rows were rejected or ignored in Prodigy (column "answer"). Remove them from the file.', "")
     try:
-        text_choice, label_choice = choose_columns(columns, texts, labels)
+        text_names, label_names = _choose_and_explain(columns, options)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-    for option, choice in (("text", text_choice), ("label", label_choice)):
-        quoted = " and ".join(f'"{name}"' for name in choice.columns)
-        _print(f"{option.capitalize()}: {quoted}, because {choice.reason}. To choose another one, use --{option}.")
-    label_names = label_choice.columns
-    binary = binary_columns(columns)
-    if not labels and label_names[0] in binary and len(binary) > 1:
-        options = " ".join(f"--label {shlex.quote(name)}" for name in binary)
-        _print(f"If a text can have several labels, name each column: {options}")
-    for column in columns:
-        if column.name in label_names and column.type == "date" and kind is None:
-            raise UserError(
-                f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or set '
-                "the kind of task with --kind."
-            )
     split_column = _find_split_column(data, [column for column in columns if column.name not in label_names])
     return {
-        "text_column_names": text_choice.columns,
+        "text_column_names": text_names,
         "label_column_name": label_names[0] if len(label_names) == 1 else label_names,
-        "problem_type": kind,
+        "problem_type": options.kind,
         # These keys may name columns or classes of the earlier data.
         "id2label": None,
         "split.type": "fixed" if split_column else "stratify",
@@ -241,6 +220,25 @@ def _column_values(
         "split.fold": None,
         "slice_columns": [],
     }
+
+
+def _choose_and_explain(columns: Sequence[ColumnProfile], options: Namespace) -> tuple[list[str], list[str]]:
+    """Choose the columns of the texts and of the labels, and print why. Raises UserError if no choice is possible."""
+    texts, labels = choose_columns(columns, options.text, options.label)
+    for option, choice in (("text", texts), ("label", labels)):
+        quoted = " and ".join(f'"{name}"' for name in choice.columns)
+        _print(f"{option.capitalize()}: {quoted}, because {choice.reason}. To choose another one, use --{option}.")
+    binary = binary_columns(columns)
+    if not options.label and labels.columns[0] in binary and len(binary) > 1:
+        all_labels = " ".join(f"--label {shlex.quote(name)}" for name in binary)
+        _print(f"If a text can have several labels, name each column: {all_labels}")
+    for column in columns:
+        if column.name in labels.columns and column.type == "date" and options.kind is None:
+            raise UserError(
+                f'the label column "{column.name}" contains dates. Name another one with --label, or set the kind of '
+                "task with --kind."
+            )
+    return texts.columns, labels.columns
 
 
 def _find_split_column(data: UserData, columns: Sequence[ColumnProfile]) -> str | None:
