@@ -10,6 +10,8 @@ Examples:
       --label quality --kind regression
   # A directory with the files train, validation and test:
   python -m pipeline.init my_data/
+  # Use files that are already in data/custom, without copying them:
+  python -m pipeline.init data/custom
   # A dataset of the Hub, pinned to its newest commit:
   python -m pipeline.init hf://dair-ai/emotion
   # In a fresh clone, also remove the committed results of the example:
@@ -59,11 +61,9 @@ def options_parser() -> ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--name", help="what reports call the data (default: the name of the file or dataset)")
     parser.add_argument(
-        "--link", action="store_true", help="put symbolic links into data/custom instead of copies (default: copies)"
-    )
-    parser.add_argument(
         "--force", action="store_true",
-        help="replace the files of splits in data/custom (default: stop if there are any)",
+        help="remove everything in data/custom except hidden files, if the new data is fine (default: stop if "
+        "data/custom is not empty)",
     )  # fmt: skip
     parser.add_argument(
         "--fresh", action="store_true",
@@ -96,10 +96,10 @@ from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels
 from pipeline.onboarding.params_file import edit_values
-from pipeline.onboarding.placement import write_data
+from pipeline.onboarding.placement import copy_files, custom_entries, remove_results, require_empty
 from pipeline.onboarding.profile import ColumnProfile, binary_columns, choose_columns, profile
 from pipeline.onboarding.trial import run_stage
-from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
+from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, read_hub
 from pipeline.params import LOCK, PARAMS, Params, load_params, parse_params
 from pipeline.sources.corpus import DROPPED
 from pipeline.sources.files import SPLIT_ALIASES
@@ -132,9 +132,11 @@ def init(source: str, options: Namespace) -> None:
         data = read_files(Path(source), chosen_format(options), columns, infer_header=options.header is None)
         if options.header is None and not data.values["header"]:
             _print("", "The first row looks like data. If it contains the names of the columns, use --header.")
-    if not options.dry_run:
-        require_room(data.files, options.force)
-    values = data.values | _column_values(source, data, options.text, options.label, options.kind)
+    # Files in data/custom are used where they are.
+    copies = {} if Path(source).resolve() == CUSTOM.resolve() else data.files
+    if copies and not (options.force or options.dry_run):
+        require_empty()
+    values = data.values | _column_values(source, data, options)
     if options.name:
         values["name"] = options.name
     original = PARAMS.read_text(encoding="utf-8")
@@ -159,15 +161,19 @@ def init(source: str, options: Namespace) -> None:
     if options.dry_run:
         _print("", "Nothing was written, because of --dry-run.")
         return
-    write_data(text, data.files, options.link, options.fresh)
-    _print_next_steps(before, bool(data.files), options.fresh)
+    if copies:
+        copy_files(copies)
+    write_text(PARAMS, text)
+    if options.fresh:
+        remove_results()
+    _print_next_steps(before, bool(data.files), bool(copies), options.fresh)
 
 
 def _require_matching_options(source: str, options: Namespace) -> None:
     """Raise UserError if an option is for another type of source."""
     parser = options_parser()
     is_hub = source.startswith(_HUB)
-    for name in ("delimiter", "encoding", "header", "link") if is_hub else ("config", "splits"):
+    for name in ("delimiter", "encoding", "header") if is_hub else ("config", "splits"):
         if getattr(options, name) != parser.get_default(name):
             other_source = "files" if is_hub else "datasets of the Hub"
             option = "no-header" if name == "header" and not options.header else name
@@ -191,43 +197,22 @@ def _print(*lines: str) -> None:
         print(printable(line), flush=True)
 
 
-def _column_values(
-    source: str, data: UserData, texts: Sequence[str], labels: Sequence[str], kind: str | None
-) -> dict[str, Any]:
-    """Describe the columns, choose the texts and the labels among them, and return the keys of `data` that follow.
-
-    Args:
-        texts, labels: The columns that the user named, if any.
-        kind: The kind of task that the user named.
-    """
+def _column_values(source: str, data: UserData, options: Namespace) -> dict[str, Any]:
+    """Describe the columns, choose the texts and the labels among them, and return the keys of `data` that follow."""
     columns = [profile(str(name), data.train[name]) for name in data.train]
     _print("", *describe_columns(columns), "")
     answers = set(map(str, data.train.get("answer", ())))
     if answers <= _PRODIGY_ANSWERS and answers - {"accept"}:
         _print('Warning: rows were rejected or ignored in Prodigy (column "answer"). Remove them from the file.', "")
     try:
-        text_choice, label_choice = choose_columns(columns, texts, labels)
+        text_names, label_names = _choose_and_explain(columns, options)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-    for option, choice in (("text", text_choice), ("label", label_choice)):
-        quoted = " and ".join(f'"{name}"' for name in choice.columns)
-        _print(f"{option.capitalize()}: {quoted}, because {choice.reason}. To choose another one, use --{option}.")
-    label_names = label_choice.columns
-    binary = binary_columns(columns)
-    if not labels and label_names[0] in binary and len(binary) > 1:
-        options = " ".join(f"--label {shlex.quote(name)}" for name in binary)
-        _print(f"If a text can have several labels, name each column: {options}")
-    for column in columns:
-        if column.name in label_names and column.type == "date" and kind is None:
-            raise UserError(
-                f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or set '
-                "the kind of task with --kind."
-            )
     split_column = _find_split_column(data, [column for column in columns if column.name not in label_names])
     return {
-        "text_column_names": text_choice.columns,
+        "text_column_names": text_names,
         "label_column_name": label_names[0] if len(label_names) == 1 else label_names,
-        "problem_type": kind,
+        "problem_type": options.kind,
         # These keys may name columns or classes of the earlier data.
         "id2label": None,
         "split.type": "fixed" if split_column else "stratify",
@@ -235,6 +220,25 @@ def _column_values(
         "split.fold": None,
         "slice_columns": [],
     }
+
+
+def _choose_and_explain(columns: Sequence[ColumnProfile], options: Namespace) -> tuple[list[str], list[str]]:
+    """Choose the columns of the texts and of the labels, and print why. Raises UserError if no choice is possible."""
+    texts, labels = choose_columns(columns, options.text, options.label)
+    for option, choice in (("text", texts), ("label", labels)):
+        quoted = " and ".join(f'"{name}"' for name in choice.columns)
+        _print(f"{option.capitalize()}: {quoted}, because {choice.reason}. To choose another one, use --{option}.")
+    binary = binary_columns(columns)
+    if not options.label and labels.columns[0] in binary and len(binary) > 1:
+        all_labels = " ".join(f"--label {shlex.quote(name)}" for name in binary)
+        _print(f"If a text can have several labels, name each column: {all_labels}")
+    for column in columns:
+        if column.name in labels.columns and column.type == "date" and options.kind is None:
+            raise UserError(
+                f'the label column "{column.name}" contains dates. Name another one with --label, or set the kind of '
+                "task with --kind."
+            )
+    return texts.columns, labels.columns
 
 
 def _find_split_column(data: UserData, columns: Sequence[ColumnProfile]) -> str | None:
@@ -303,14 +307,20 @@ def _print_diff(before: str, after: str) -> None:
     _print("", *(list(lines) or [f"{PARAMS} stays as it is."]))
 
 
-def _print_next_steps(before: Params, has_files: bool, fresh: bool) -> None:
+def _print_next_steps(before: Params, has_files: bool, copied: bool, fresh: bool) -> None:
     if fresh:
-        _print("", "Removed dvc.lock and the results in metrics.")
+        _print("", "Removed dvc.lock and the committed results in metrics.")
     elif LOCK.exists() and before.data.task not in ("custom", "hub"):
         _print("", "The committed results of the example are still here. With --fresh, init removes them.")
-    if not has_files and earlier_files():
+    if not has_files and custom_entries():
         _print("", f"The files in {CUSTOM} are not used any more.")
-    add = f"git add {CUSTOM} && " if has_files else ""
+    if has_files and not copied:
+        _print(
+            "",
+            f'If files in {CUSTOM} are new or have changed, run "dvc add {CUSTOM}/FILE && git add {CUSTOM}" for each '
+            f'one first. For links and small files, "git add {CUSTOM}" is enough.',
+        )
+    add = f"git add {CUSTOM} && " if copied else ""
     _print("", "Next:", f'  {add}git commit -am "My data"', "  dvc repro")
     checkpoint = before.model.checkpoint
     _print("", f"This fine-tunes {checkpoint} with a learning rate of {before.train.lr:g}, as params.yaml says.")

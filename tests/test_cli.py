@@ -11,7 +11,6 @@ import pytest
 import yaml
 from conftest import ROOT, TinyMaker, params_file, run_python
 
-from pipeline.__main__ import listing
 from pipeline.core.messages import UserError
 
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
@@ -47,32 +46,6 @@ def test_help_describes_each_stage_without_heavy_imports(tmp_path: Path) -> None
         assert re.match(r"usage: .*\n\n[A-Z].*\.\n\"dvc repro\" runs this stage", page)
         assert f"python -m pipeline.{stage}" in page
     assert not {"altair", "datasets", "sklearn", "torch", "transformers"} & set(modules.split())
-
-
-def test_the_package_lists_its_stages_and_commands_without_importing_them(tmp_path: Path) -> None:
-    done = run("-X", "importtime", "-m", "pipeline", cwd=tmp_path)
-    assert done.returncode == 0
-    stages, commands = (re.findall(r"^  (\w+) +(\S.*)", block, re.M) for block in done.stdout.split("\n\n")[:2])
-    assert [name for name, _ in stages] == STAGES
-    assert {"compare", "seeds", "verify"} <= {name for name, _ in commands}
-    assert {"cli", "params"}.isdisjoint(name for name, _ in commands), "these modules are not commands"
-    assert [line for _, line in stages] == [stage["desc"] for stage in DVC["stages"].values()]
-    for name, line in commands:
-        assert (ROOT / "pipeline" / f"{name}.py").read_text().startswith(f'"""{line}')
-    loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
-    assert loaded.isdisjoint({"numpy", "torch", *(f"pipeline.{name}" for name, _ in stages + commands)})
-
-
-def test_a_stage_that_the_user_has_added_needs_no_description(monkeypatch: pytest.MonkeyPatch) -> None:
-    extra_stages = {"own": {"cmd": "python -m pipeline.own"}, "each": {"foreach": ["a"], "do": {"cmd": "echo ${item}"}}}
-    monkeypatch.setattr("pipeline.__main__.read_yaml", lambda _: {"stages": DVC["stages"] | extra_stages})
-    assert "own" in "\n".join(listing()).partition("Commands:")[0].split()
-
-
-def test_python_m_pipeline_takes_no_arguments(tmp_path: Path) -> None:
-    done = run("-m", "pipeline", "--md", "main", cwd=tmp_path)
-    assert done.returncode == 2
-    assert re.fullmatch(r"usage: .*pipeline\.NAME .*\n.* error: unrecognized arguments: --md main\n", done.stderr)
 
 
 # The stage that writes the first input which a stage looks for.

@@ -26,7 +26,7 @@ from pipeline.onboarding.estimate import describe_costs
 from pipeline.onboarding.header import guess_header
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
-from pipeline.onboarding.user_data import CUSTOM, earlier_files, read_files, require_room
+from pipeline.onboarding.user_data import read_files
 from pipeline.params import load_params
 from pipeline.sources import demo
 from pipeline.tabular.file_format import FileFormat
@@ -225,16 +225,18 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
     ]  # fmt: skip
 
     out = run_init(project, source, "--no-estimate", ok=False)
-    assert re.search(r"^error: data/custom already has train\.csv, .*--force", out, re.M)
+    assert re.search(r"^error: data/custom is not empty \(train\.csv, train\.csv\.dvc\)\. Use --force", out, re.M)
     out = run_init(project, source, "--no-estimate", "--dry-run")
     assert "params.yaml stays as it is." in out
     with (project.root / "data/custom/.gitignore").open("a") as file:
         file.write("/secret.txt\n")
+    (project.root / "data/custom/notes").mkdir()
 
     other = tmp_path / "other.jsonl"
     other.write_text(jsonl([(text, number / 10) for number, (text, *_) in enumerate(demo.pairs(40))]))
     run_init(project, other, "--no-estimate", "--force", "--fresh", "--name", "Numbers")
-    assert sorted(path.name for path in (project.root / "data/custom").glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
+    names = {path.name for path in (project.root / "data/custom").iterdir()}
+    assert names == {".gitignore", ".gitkeep", "train.jsonl", "train.jsonl.dvc"}
     assert (project.root / "data/custom/.gitignore").read_text() == "/secret.txt\n/train.jsonl\n"
     assert (project.root / "metrics/mine.txt").exists(), "a file of the user"
     (project.root / "metrics/mine.txt").unlink()
@@ -279,7 +281,6 @@ def test_bad_input_is_an_error_that_names_the_users_file_and_nothing_is_written(
     "arguments",
     [
         ["my.csv", "--config", "a"],
-        ["hf://a/b", "--link"],
         ["hf://a/b", "--no-header"],
     ],
 )
@@ -289,18 +290,19 @@ def test_an_option_for_another_type_of_source_is_rejected(arguments: list[str]) 
         init(source, options_parser().parse_args(arguments))
 
 
-def test_if_dvc_fails_nothing_is_written(repository: Project, tmp_path: Path) -> None:
-    write_reviews(repository.root / "data/custom/train.csv", 30)
+def test_if_dvc_fails_the_settings_and_the_results_stay(repository: Project, tmp_path: Path) -> None:
     with (repository.root / "dvc.yaml").open("a") as file:
         file.write("\nstages:\n")  # a second section makes the file invalid for DVC
     before = snapshot(repository.root)
-    out = run_init(repository, write_reviews(tmp_path / "r.csv"), "--no-estimate", "--force", "--fresh", ok=False)
-    assert re.search("^error: DVC failed: .*--force", out, re.M)
-    assert snapshot(repository.root) == before
+    out = run_init(repository, write_reviews(tmp_path / "r.csv"), "--no-estimate", "--fresh", ok=False)
+    assert re.search('^error: "dvc add" failed, .*--force', out, re.M)
+    after = snapshot(repository.root)
+    assert after.pop("data/custom/train.csv") == (tmp_path / "r.csv").read_bytes()
+    assert after == before
 
 
 def test_an_interrupted_command_can_be_repeated(repository: Project, tmp_path: Path) -> None:
-    earlier = write_reviews(repository.root / "data/custom/train.csv", 30).read_bytes()
+    write_reviews(repository.root / "data/custom/train.csv", 30)
     source = tmp_path / "r.jsonl"
     source.write_text(jsonl([(text, NAMES[label]) for text, _, label in demo.pairs(60)]))
     command = [sys.executable, "-m", "pipeline.init", str(source), "--no-estimate", "--force"]
@@ -310,33 +312,37 @@ def test_an_interrupted_command_can_be_repeated(repository: Project, tmp_path: P
         assert process.poll() is None, "the command must not end before it has placed the file"
         time.sleep(0.01)
     assert placed.read_bytes() == source.read_bytes(), "files appear when they are complete"
+    assert not placed.with_name("train.csv").exists(), "the new files replace all of the earlier ones at once"
     process.terminate()  # "dvc add" takes a second. On a busy machine, it may be over by now.
     assert process.wait() in (128 + signal.SIGTERM, 0)
-    replaced = repository.root / "data/custom/train.csv"
-    if replaced.exists():
-        assert replaced.read_bytes() == earlier
-    else:
-        assert (placed.parent / "train.jsonl.dvc").exists(), "the new files are complete"
     run_init(repository, source, "--no-estimate", "--force")
     assert sorted(path.name for path in placed.parent.glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
 
 
-def test_a_directory_with_splits_is_linked(repository: Project, tmp_path: Path) -> None:
-    source = tmp_path / "my data"
+def test_files_in_data_custom_are_used_where_they_are(repository: Project, tmp_path: Path) -> None:
+    source, custom = tmp_path / "my data", repository.root / "data/custom"
     write_reviews(source / "train" / "part-1.csv", 40)
     write_reviews(source / "dev.csv", 20)
     with (source / "dev.csv").open("a") as file:
         file.write("20,a text,-1\n")
     (source / "test.csv").write_text("id,review\n1,a text without a label\n")
-    out = run_init(repository, source, "--link", "--no-estimate")
+    (custom / "train").mkdir()
+    for name in ("train/part-1.csv", "dev.csv", "test.csv"):
+        (custom / name).symlink_to(source / name)
+    before = snapshot(repository.root / "data")
+    out = run_init(repository, custom, "--no-estimate")
     assert re.findall(r"^  (\w+): (\d+) texts", out, re.M) == [("train", "40"), ("validation", "20"), ("test", "1")]
+    assert 'run "dvc add data/custom/FILE && git add data/custom"' in out
     assert repository.params()["data"]["on_missing"] == "drop", "the label of a row of validation is not known"
-    link = repository.root / "data/custom/train/part-1.csv"
-    assert link.is_symlink() and link.samefile(source / "train" / "part-1.csv")
-    assert not list((repository.root / "data/custom").glob("*.dvc")), "git tracks links"
-    repository.git("add", "data/custom")
+    assert snapshot(repository.root / "data") == before
+    repository.git("add", "data/custom/dev.csv")
     assert repository.repro("download") == ["check", "download"]
     assert json.loads((repository.root / "data/raw/task.json").read_text())["unlabeled_splits"] == ["test"]
+
+    run_init(repository, source, "--no-estimate", "--force")
+    assert contents(custom / "train") == contents(source / "train"), "the user's files are still there"
+    assert not any(path.is_symlink() for path in custom.rglob("*"))
+    assert {path.name for path in custom.glob("*.dvc")} == {"train.dvc", "test.csv.dvc"}, "git tracks dev.csv"
 
 
 @pytest.mark.parametrize(("on_leakage", "unlabeled"), [("warn", True), ("drop", False)])
@@ -358,51 +364,6 @@ def test_on_missing_is_drop_only_if_rows_are_dropped_for_it(
     assert ("They will be dropped" in out) == unlabeled
     assert ("rows that are also in validation or test" in out) == (on_leakage == "drop")
     assert not unlabeled or re.search(r"^label +text +2 .*'bad'", out, re.M), "names of classes, not numbers"
-
-
-def test_a_copy_can_become_a_link_and_a_link_a_copy(repository: Project, tmp_path: Path) -> None:
-    first, second = write_reviews(tmp_path / "first.csv", 40), write_reviews(tmp_path / "second.csv", 50)
-    data = repository.root / "data/custom"
-    run_init(repository, first, "--no-estimate")
-    run_init(repository, second, "--no-estimate", "--force", "--link")
-    assert (data / "train.csv").readlink() == second
-    assert not (data / "train.csv.dvc").exists()
-    assert not (data / ".gitignore").exists(), "git tracks the link"
-    run_init(repository, first, "--no-estimate", "--force")
-    assert (data / "train.csv").read_bytes() == first.read_bytes() and not (data / "train.csv").is_symlink()
-    assert (data / "train.csv.dvc").exists()
-    assert second.stat().st_size > first.stat().st_size, "the user's file was not overwritten"
-
-
-def test_only_the_files_of_splits_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    earlier = {
-        "TRAIN.csv", "train.csv.dvc", "val.jsonl.gz", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet.dvc",
-        "dev", "dev.dvc", "test.dvc",
-    }  # fmt: skip
-    kept = {"train-old.csv", "test.md", "train.csv.bak", "dev-notes", "test-1.csv", "trainer.csv", ".gitignore", "test"}
-    for name in earlier | kept:
-        path = CUSTOM / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir() if name in ("dev", "dev-notes") else path.touch()
-    assert {path.name for path in earlier_files()} == earlier
-
-
-def test_a_file_that_a_run_would_reject_must_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    CUSTOM.mkdir(parents=True)
-    (CUSTOM / "test.md").touch()
-    with pytest.raises(UserError, match=r"cannot be read: test\.md\. Move them"):
-        require_room({CUSTOM / "train.csv": tmp_path / "mine.csv"}, force=True)
-    assert (CUSTOM / "test.md").exists()
-
-
-def test_a_file_in_data_custom_must_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, the next commands would add it to git, next to its copy in train.csv."""
-    monkeypatch.chdir(tmp_path)
-    source = write_reviews(CUSTOM / "reviews.csv")
-    with pytest.raises(UserError, match=r"already in data/custom\. Move them"):
-        require_room({CUSTOM / "train.csv": source}, force=False)
 
 
 def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: Path) -> None:

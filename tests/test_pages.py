@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks/README.md"]
 PIPELINE = ROOT / "pipeline"
-COMMANDS = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__", "__main__", "cli", "params"}
+COMMANDS = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__", "cli", "params"}
 
 
 def links(page: Path) -> list[tuple[Path, str]]:

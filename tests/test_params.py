@@ -1,6 +1,5 @@
 """params.yaml: every notation of a number is read correctly, and every mistake is reported in one line."""
 
-import difflib
 import re
 import tempfile
 from pathlib import Path
@@ -21,27 +20,6 @@ from pipeline.params import Params, TrainParams, load_params, parse_params
 def test_the_committed_params_yaml_loads(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(committed("params.yaml"))
     assert isinstance(load_params(tmp_path / "params.yaml"), Params)
-
-
-@pytest.mark.parametrize(
-    ("override", "most"),
-    [
-        ("train.seed=7", 1), ("data.text_column_names=[a,b]", 2), ("data.split.fractions=[0.6,0.2,0.2]", 3),
-        ("data.slice_columns=[a,b]", 3), ("evaluate.metrics=[roc_auc,f1]", 2), ("train.class_weights={a:1,b:2}", 2),
-        ("+train.training_args.adam_beta1=0.8", 2),
-    ],
-)  # fmt: skip
-def test_an_override_changes_its_own_lines_of_params_yaml_alone(override: str, most: int, tmp_path: Path) -> None:
-    """DVC drops a comment below a list, and writes lists and null in a form of its own."""
-    file = tmp_path / "params.yaml"
-    file.write_text(committed("params.yaml"))
-    apply_overrides(file, [override])
-    before, after = (text.splitlines() for text in (committed("params.yaml"), file.read_text()))
-    changes = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
-    comments = [line.split("# ")[1] for line in before if "# " in line]
-    apply_overrides(file, ["train.lr=1e-3"])
-    assert [line.split("# ")[1] for line in file.read_text().splitlines() if "# " in line] == comments
-    assert len([line for line in changes if line[0] == "+"]) <= most
 
 
 def test_an_override_replaces_a_list_of_names_and_values_and_merges_a_mapping(tmp_path: Path) -> None:

@@ -10,16 +10,15 @@ import pandas as pd
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
-from pipeline.core.text import listing
 from pipeline.onboarding.header import guess_header
 from pipeline.sources.fetch import pin_dataset
-from pipeline.sources.files import find_files, split_from_name
+from pipeline.sources.files import find_files
 from pipeline.sources.hub_data import choose_splits, dataset_batches, load_splits
 from pipeline.sources.label_values import label_values
 from pipeline.sources.raw_rows import require_rows
 from pipeline.tabular.file_format import FileFormat, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
-from pipeline.tabular.reading import FORMATS, Batch, ColumnSelection, check_file, read_file
+from pipeline.tabular.reading import Batch, ColumnSelection, check_file, read_file
 
 CUSTOM = Path("data/custom")
 _LONGEST_NAME = 80  # the limit of data.name
@@ -127,34 +126,3 @@ def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) ->
     train = _table(dataset_batches(source, available[names[TRAIN]], ColumnSelection([], keep_rest=True)), source)
     values = {"task": "hub", "name": None, "dataset": pinned, "config": config, "splits": splits}
     return UserData(train, {}, values)
-
-
-def earlier_files() -> list[Path]:
-    """Return the data files and directories of splits in data/custom, and their .dvc files."""
-    return [path for path in sorted(CUSTOM.glob("*")) if _belongs_to_split(path)]
-
-
-def _belongs_to_split(path: Path) -> bool:
-    is_dvc_file = path.suffix == ".dvc"
-    data = path.with_suffix("") if is_dvc_file else path  # "dvc add train" writes train.dvc for a directory.
-    is_data = data_suffix(data) in FORMATS or data.is_dir() or (is_dvc_file and data.suffix == "")
-    return is_data and split_from_name(data) is not None
-
-
-def require_room(files: dict[Path, Path], force: bool) -> None:
-    """Raise UserError if earlier files are in data/custom and `force` is not set, or if a new file is already there.
-
-    Also raise it if `find_files` would reject another file there.
-    """
-    if not files:
-        return
-    candidates = [path for path in sorted(CUSTOM.glob("*")) if path.suffix != ".dvc" and split_from_name(path)]
-    if unreadable := [path.name for path in candidates if not _belongs_to_split(path)]:
-        raise UserError(
-            f"{CUSTOM} has files that are named like splits but cannot be read: {listing(unreadable)}. Move them to "
-            "another directory."
-        )
-    if any(CUSTOM.resolve() in source.resolve().parents for source in files.values()):
-        raise UserError(f"The files are already in {CUSTOM}. Move them to another directory first.")
-    if (earlier := earlier_files()) and not force:
-        raise UserError(f"{CUSTOM} already has {listing(path.name for path in earlier)}. Use --force to replace them.")

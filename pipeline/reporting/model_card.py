@@ -57,7 +57,6 @@ def model_card(results: Results) -> str:
         example=_example(results),
         all_labels=_join_labels([code(label) for label in task.labels]),
         front_matter=front_matter.to_yaml(),
-        linear_rows=results.linear_rows,
         loss=LOSSES[task.problem_type],
         metrics=[METRICS[name] for name in metrics],
         never_predicted=_join_labels([f"{code(task.labels[label])} (0 of {n:,} {task.noun})" for label, n in missing]),

@@ -55,7 +55,6 @@ def page(results: Results) -> str:
         few=FEWEST_ROWS,
         frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
         guessing=_guessing(task, predictions[verdict_split]),
-        linear_rows=results.linear_rows,
         meanings={name: metric.meaning for name, metric in METRICS.items()},
         mistakes=[
             (group, [_mistake(results, verdict_split, position) for position in group.positions])

@@ -23,7 +23,6 @@ _PLOTS = {
     "residuals": "evaluate",
     "roc": "evaluate",
 }  # the stage that writes each plot
-_MOST_LINEAR_ROWS = 50_000  # The stage baseline has the same number.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +64,6 @@ class Results:
         """The number of rows in the random sample of train that the model learned from. None if it had all rows."""
         size: int | None = self.provenance["parameters"]["max_train_samples"]
         return None if size is None or size >= self.card.splits[TRAIN].rows else size
-
-    @property
-    def linear_rows(self) -> str | None:
-        """The rows that the linear model learned from, as a phrase. None if both models had all rows of train."""
-        rows = self.card.splits[TRAIN].rows
-        if rows > _MOST_LINEAR_ROWS:
-            return f"a random sample of {_MOST_LINEAR_ROWS:,} of the {rows:,} {self.task.noun} of train"
-        if self.sample_size is not None:
-            return f"all {rows:,} {self.task.noun} of train, not only from the sample"
-        return None
 
 
 def load_results(
