@@ -1,8 +1,11 @@
 """Shared fixtures: the embedded corpus, tiny newly initialized transformers, and copies of this project."""
 
+import csv
 import functools
 import gc
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,6 +29,11 @@ os.environ["TQDM_DISABLE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 # Tests and stages run `dvc` and `python` by name. Use this environment even if it is not activated.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
@@ -278,6 +286,44 @@ def contents(path: Path) -> dict[str, bytes]:
     """Return the bytes of a file, or of all files below a directory, by relative path."""
     files = (file for file in [path, *path.rglob("*")] if file.is_file())
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+
+
+def update_json(file: Path, **entries: Any) -> None:
+    """Change entries of a JSON file."""
+    file.write_text(json.dumps(json.loads(file.read_text()) | entries))
+
+
+def replace_columns(file: Path, **columns: Any) -> None:
+    """Replace columns of a Parquet file, and keep their types."""
+    table = pq.read_table(file)
+    for name, values in columns.items():
+        position = table.column_names.index(name)
+        field = table.schema.field(position)
+        table = table.set_column(position, field, pa.array(values, field.type))
+    pq.write_table(table, file)
+
+
+def engine_outputs(out: Path) -> dict[str, bytes]:
+    """Return the bytes of all files of a run, except for the times and for what differs between the engines.
+
+    provenance.json has the name of the engine and the hash of its code. The Trainer counts epochs in forward passes,
+    and the loop counts them in optimizer steps.
+    """
+    files = contents(out)
+    del files["metrics/timing.json"]
+    different = rb'"(code|engine)": "\w+"|(?<=,)[\d.]+(?=,train,)'
+    return {name: re.sub(different, b"", content) for name, content in files.items()}
+
+
+def read_history(out: Path) -> list[dict[str, str]]:
+    """Return the rows of history.csv of a run."""
+    with (out / "metrics" / "plots" / "history.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def read_logits(file: Path) -> np.ndarray:
+    """Return the logits in a file of predictions, shape (examples, outputs)."""
+    return pd.read_parquet(file).filter(like="logit_").to_numpy()
 
 
 def run_python(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,7 @@
 """The stage baseline: a linear model on TF-IDF features."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import replace_columns
+from report_inputs import TASKS
 
 from pipeline.baseline import baseline
 from pipeline.core.messages import UserError
@@ -37,12 +40,8 @@ def _text(task: Task, label: Any) -> str:
 
 
 def make_task(**changes: Any) -> Task:
-    values = {
-        "name": "custom", "problem_type": "single_label_classification", "text_columns": ["text"],
-        "labels": list(WORDS), "metrics": ["accuracy"], "metric_for_best_model": "accuracy",
-        "predicted_splits": ["validation"],
-    }  # fmt: skip
-    return Task(**{**values, **changes})
+    task = replace(TASKS["classes"], labels=list(WORDS), predicted_splits=["validation"], slice_columns=[])
+    return replace(task, **changes)
 
 
 def test_a_class_that_train_does_not_have_is_never_predicted(tmp_path: Path) -> None:
@@ -70,9 +69,8 @@ def test_only_the_start_of_a_long_text_is_read(tmp_path: Path, caplog: pytest.Lo
     baseline(raw, tmp_path / "short")
     assert not caplog.messages
     for file in raw.glob("*.parquet"):
-        rows = pq.read_table(file)
-        texts = pa.array([f"{text:2000} {WORDS[0] * 9}" for text in rows["text"].to_pylist()])
-        pq.write_table(rows.set_column(rows.schema.get_field_index("text"), "text", texts), file)
+        texts = pq.read_table(file)["text"].to_pylist()
+        replace_columns(file, text=[f"{text:2000} {WORDS[0] * 9}" for text in texts])
     baseline(raw, tmp_path / "long")
     assert caplog.messages == ["the linear model reads only the first 2,000 characters of each text"]
     logits = [load_predictions(tmp_path / name, "validation", task).logits for name in ("short", "long")]
@@ -83,9 +81,8 @@ def test_texts_without_words_are_accepted(tmp_path: Path) -> None:
     task = make_task()
     raw = write_raw(tmp_path / "raw", task, [0, 1, 2] * 3, [0, 1, 2])
     for file in raw.glob("*.parquet"):
-        rows = pq.read_table(file)
-        symbols = pa.array(["\N{SNOWMAN}\N{UMBRELLA}\N{BLACK SCISSORS}"[label] for label in rows["label"].to_pylist()])
-        pq.write_table(rows.set_column(rows.schema.get_field_index("text"), "text", symbols), file)
+        labels = pq.read_table(file)["label"].to_pylist()
+        replace_columns(file, text=["\N{SNOWMAN}\N{UMBRELLA}\N{BLACK SCISSORS}"[label] for label in labels])
     baseline(raw, tmp_path / "baseline")
     assert load_predictions(tmp_path / "baseline", "validation", task).is_correct.all()
 

@@ -108,7 +108,6 @@ def test_a_package_whose_version_is_not_the_locked_one_is_rejected(
         ("train", {"training_args": {"learning_rate": 1}}, r'"learning_rate", because train\.lr sets it'),
         ("runtime", {"report_to": "clearml"}, r"runtime\.report_to is clearml, which is not installed"),
         ("train", {"training_args": {"include_for_metrics": "loss"}}, r"must be a list of strings, got \"loss\""),
-        ("train", {"engine": "loop", "torch_compile": True}, r"torch_compile must be false with .*loop, got true"),
         ("runtime", {"report_to": "dvclive"}, r"runtime\.report_to must not be dvclive"),
         ("train", {"precision": "fp16"}, r"train\.precision .*must be auto, (bf16|fp32) or .*, got fp16"),
         ("model", {"checkpoint": "gpt2"}, r'model\.checkpoint is "gpt2", .*NAME@'),

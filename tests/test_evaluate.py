@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import replace_columns
 from scipy import stats
 from sklearn import metrics as sklearn
 
@@ -264,16 +264,13 @@ def test_the_score_signature_identifies_the_data_seed_checkpoint_and_code(
     }  # fmt: skip
     line = f"task:mrpc|metrics:accuracy+f1|test:{rows['test'][0]}|validation:{rows['validation'][0]}|seed:7"
     assert f"{line}|checkpoint:me/mine@01234567|code:fedcba98" in caplog.text
-    table = pq.read_table(predictions / "test.parquet")
+    test_file = predictions / "test.parquet"
+    original = test_file.read_bytes()
     for name in ("idx", "label"):
-        changed = table[name].to_numpy().copy()
-        changed[0] = 1 - changed[0]
-        position = table.column_names.index(name)
-        pq.write_table(
-            table.set_column(position, table.schema.field(name), pa.array(changed, table[name].type)),
-            predictions / "test.parquet",
-        )
+        first_value, *values = pq.read_table(test_file)[name].to_pylist()
+        replace_columns(test_file, **{name: [1 - first_value, *values]})
         assert evaluate_and_read_signature()["test"] != rows["test"][0], name
+        test_file.write_bytes(original)
     (predictions / PROVENANCE).write_text(json.dumps(RECORDED | {"data": {"sha256": {"test": "1f"}}}))
     assert evaluate_and_read_signature()["validation"] != rows["validation"][0], "the corpus has changed"
 

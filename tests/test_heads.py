@@ -1,13 +1,12 @@
 """The head of a base model that was fine-tuned before is kept for the same classes and replaced for other classes."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import TinyMaker
+from conftest import TinyMaker, update_json
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceClassification, set_seed
 
 from pipeline.modeling.loading import load_base_model, load_fine_tuned_model
@@ -103,8 +102,7 @@ def test_the_trained_layers_of_a_head_without_labels_are_kept(tiny: TinyMaker, t
 
 def test_the_head_of_a_regression_is_kept_for_a_regression(tiny: TinyMaker, tmp_path: Path) -> None:
     base = fine_tuned(tiny(), tmp_path / "base", ["LABEL_0"])
-    config = json.loads((base / "config.json").read_text())
-    (base / "config.json").write_text(json.dumps(config | {"problem_type": "regression"}))
+    update_json(base / "config.json", problem_type="regression")
     before = compute_logits(AutoModelForSequenceClassification.from_pretrained(base))
     regression = load_base_model(base, "cpu", num_labels=1, problem_type="regression")
     assert torch.allclose(compute_logits(regression), before, atol=1e-6)
@@ -115,7 +113,6 @@ def test_the_head_of_a_regression_is_kept_for_a_regression(tiny: TinyMaker, tmp_
 def test_a_trained_model_keeps_its_head(tiny: TinyMaker, tmp_path: Path) -> None:
     base = shutil.copytree(tiny(), tmp_path / "base")
     fine_tuned(tiny(), base, ["LABEL_0", "LABEL_1"])
-    config = json.loads((base / "config.json").read_text())
-    (base / "config.json").write_text(json.dumps(config | {"problem_type": "single_label_classification"}))
+    update_json(base / "config.json", problem_type="single_label_classification")
     before = compute_logits(AutoModelForSequenceClassification.from_pretrained(base))
     assert torch.allclose(compute_logits(load_fine_tuned_model(base, "cpu")), before, atol=1e-6)

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 from report_inputs import TASKS
 
 from pipeline.evaluation.predictions import Predictions
@@ -63,21 +61,12 @@ def test_a_single_text_has_no_marks_and_a_long_text_is_truncated() -> None:
 def test_differing_words_are_marked_ignoring_case() -> None:
     first, second = pieces(["Shares fell 4 percent .", "shares rose 4 percent on Monday ."])
     assert first == [Piece("Shares", False), Piece("fell", True), Piece("4 percent", False), Piece(".", False)]
-    assert [piece.text for piece in second if piece.differs] == ["rose", "on Monday"]
+    assert second == [
+        Piece("shares", False), Piece("rose", True), Piece("4 percent", False), Piece("on Monday", True),
+        Piece(".", False),
+    ]  # fmt: skip
 
 
 def test_no_words_are_marked_in_a_pair_of_dissimilar_texts() -> None:
     texts = ["Shares fell 4 percent on Monday .", "The bank sued an airline ."]
     assert pieces(texts) == [[Piece(text, False)] for text in texts]
-
-
-WORDS = st.lists(st.sampled_from(["a", "b", "B", "c"]), max_size=8).map(" ".join)
-
-
-@given(WORDS, WORDS)
-def test_the_pieces_make_up_each_sentence_and_the_unmarked_pieces_match(first: str, second: str) -> None:
-    marked = pieces([first, second])
-    assert [" ".join(piece.text for piece in words) for words in marked] == [first, second]
-    unmarked = [" ".join(piece.text for piece in words if not piece.differs).lower() for words in marked]
-    has_marks = any(piece.differs for words in marked for piece in words)
-    assert unmarked[0] == unmarked[1] or not has_marks

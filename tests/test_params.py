@@ -1,7 +1,6 @@
 """params.yaml: every notation of a number is read correctly, and every mistake is reported in one line."""
 
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,6 @@ import pytest
 import yaml
 from conftest import PARAMS, committed, data_params, params_file
 from dvc.utils.hydra import apply_overrides
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from pipeline.core.messages import UserError
 from pipeline.core.yaml12 import load_yaml
@@ -66,21 +63,17 @@ def test_a_learning_rate_is_read_as_a_number_in_every_notation(tmp_path: Path, t
     [
         ("train.lr", "-1.0", "a number greater than 0", "-1.0"),
         ("train.lr", "fast", "a number greater than 0", '"fast"'),
-        ("train.lr", "true", "a number greater than 0", "true"),
         ("train.lr", ".nan", "a number greater than 0", "NaN"),
-        ("train.lr", "1e999", "a number greater than 0", "Infinity"),
         ("train.lr", f"1{'0' * 400}", "a number greater than 0", f"1{'0' * 56}..."),
         ("train.epochs", "true", "a whole number of at least 1 and at most 1,000,000,000", "true"),
         ("train.epochs", "2.5", "a whole number of at least 1 and at most 1,000,000,000", "2.5"),
         ("train.batch_size", "65537", "a whole number of at least 1 and at most 65,536", "65537"),
         ("train.weight_decay", "-0.01", "a number of at least 0", "-0.01"),
         ("train.warmup_ratio", "1", "a number of at least 0 and below 1", "1"),
-        ("train.seed", "4294967296", "a whole number of at least 0 and below 4,294,967,296", "4294967296"),
         ("train.keep", "[best]", 'one of "best", "last"', '["best"]'),
         ("train.num_threads", "all", "a whole number of at least 1 and at most 1,024 or null", '"all"'),
         ("train.group_by_length", "1", "true or false", "1"),
         ("train.training_args", "none", "a section of keys", '"none"'),
-        ("train.class_weights", "3", '"balanced", a mapping to numbers greater than 0 or null', "3"),
         (
             "train.class_weights", "{good: 1, bad: 0}", '"balanced", a mapping to numbers greater than 0 or null',
             '0 for entry "bad"',
@@ -92,7 +85,6 @@ def test_a_learning_rate_is_read_as_a_number_in_every_notation(tmp_path: Path, t
         ("data.id2label", "{0: 5}", "a mapping to strings, a list of strings or null", '5 for entry "0"'),
         ("data.text_column_names", "[1]", "a list of strings", "1 for entry 0"),
         ("data.name", "x" * 81, "a string of at least 1 and at most 80 characters or null", '"' + "x" * 56 + "..."),
-        ("data.split", "null", "a section of keys", "null"),
         ("model.checkpoint", "null", "a string", "null"),
         ("evaluate.metrics", "[]", "a non-empty list of strings or null", "[]"),
     ],
@@ -204,55 +196,31 @@ def test_every_usable_transformers_scheduler_is_accepted() -> None:
     assert set(accepted) == {scheduler.value for scheduler in SchedulerType} - unusable
 
 
-def assert_loads_or_is_reported_in_one_line(text: str) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch, "params.yaml")
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        try:
-            assert isinstance(load_params(path), Params)
-        except UserError as error:
-            assert len(str(error)) < 1000
-            assert str(error).startswith(str(path))
-
-
-PARAMS_TREE = yaml.safe_load(PARAMS.read_text())
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.dates() | st.binary()
-TREES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3),
-    max_leaves=8,
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n",  # a small billion-laughs bomb
+        "train: &train\n  training_args: *train\n",  # an alias that contains itself
+        "[" * 500,
+        "{a: " * 500,
+        "a: 1\n" * 500,
+        "9" * 5000,
+        " " * 50_000,
+        "!!bool x",
+        "!!python/object/apply:os.system [exit 1]",
+        "\x00",
+        "\ud800",
+        "x" * 9_000 + ": 1",
+    ],
+    ids=range(12),
 )
-
-
-@given(
-    key=st.sampled_from(
-        [(section, name) for section, keys in PARAMS_TREE.items() for name in keys] + [("train", "new")]
-    ),
-    value=TREES,
-)
-@settings(max_examples=60, deadline=20_000)
-def test_any_value_of_any_key_loads_or_is_reported_in_one_line(key: tuple[str, str], value: Any) -> None:
-    section, name = key
-    tree = {**PARAMS_TREE, section: {**PARAMS_TREE[section], name: value}}
-    assert_loads_or_is_reported_in_one_line(yaml.safe_dump(tree, allow_unicode=True))
-
-
-@given(st.text() | TREES.map(yaml.safe_dump))
-@example("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n")  # a small billion-laughs bomb
-@example("train: &train\n  training_args: *train\n")  # an alias that contains itself
-@example("[" * 500)
-@example("{a: " * 500)
-@example("a: 1\n" * 500)
-@example("9" * 5000)
-@example(" " * 50_000)
-@example("!!bool x")
-@example("!!python/object/apply:os.system [exit 1]")
-@example("\x00")
-@example("\ud800")
-@example("x" * 9_000 + ": 1")
-@settings(max_examples=60, deadline=20_000)
-def test_any_file_loads_or_is_reported_in_one_line(text: str) -> None:
-    assert_loads_or_is_reported_in_one_line(text)
+def test_a_file_without_usable_parameters_is_reported_in_one_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(UserError, match=f"^{path}") as error:
+        load_params(path)
+    assert len(str(error.value)) < 1000
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import params_file, run_stage
+from conftest import params_file, replace_columns, run_stage
 from huggingface_hub import ModelCard
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from report_inputs import ATTACK, SIZES, TASKS, WARNINGS, evaluate_and_report, make_report, write, write_inputs
@@ -63,17 +62,6 @@ def change(path: Path, key: str, **changes: Any) -> None:
     write(path, content)
 
 
-def rewrite(path: Path, **columns: list[Any]) -> None:
-    """Replace columns of a parquet file."""
-    table = pq.read_table(path)
-    for name, values in columns.items():
-        position = table.schema.get_field_index(name)
-        table = table.set_column(
-            position, table.schema.field(position), pa.array(values, table.schema.field(position).type)
-        )
-    pq.write_table(table, path)
-
-
 @pytest.mark.parametrize(
     ("changes", "title"),
     [
@@ -113,7 +101,7 @@ def constant_page(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     change(root / PREDICTIONS / PROVENANCE, "parameters", max_train_samples=20)
     change(root / PREDICTIONS / PROVENANCE, "checkpoint", license="apache-2.0")
     change(root / PREDICTIONS / PROVENANCE, "data", language="en")
-    rewrite(root / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
+    replace_columns(root / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
     evaluate_and_report(root)
     return root / METRICS_DIR / "report.html"
 
@@ -156,16 +144,19 @@ def test_the_card_starts_the_second_text_on_a_new_line_if_training_did(root: Pat
     assert r'"text_pair": "\nAnother text."' in (root / METRICS_DIR / "model_card.md").read_text()
 
 
-def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs: Path, file: Path) -> None:
+def test_the_model_card_has_all_scores_in_the_hubs_format(inputs: Path, file: Path, files: dict[str, Path]) -> None:
+    for case, task in TASKS.items():
+        card = ModelCard(files[case].with_name("model_card.md").read_text())
+        assert ('"text_pair"' in card.text) == task.pairs
+        results = {(result.dataset_split, result.metric_type) for result in card.data.eval_results}
+        assert results == {(split, name) for split in task.scored_splits for name in applicable_metrics(task)}
     text = file.with_name("model_card.md").read_text()
     card = ModelCard(text)
     evaluation = json.loads((inputs / METRICS_DIR / "evaluation.json").read_text())
     intervals = parse_details((inputs / METRICS_DIR / "intervals.json").read_text())
     diagnostics = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())
-    results = {(result.dataset_split, result.metric_type): result for result in card.data.eval_results}
-    assert results.keys() == {(split, name) for split in TASK.scored_splits for name in applicable_metrics(TASK)}
-    for (split, name), result in results.items():
-        assert result.metric_value == diagnostics[split]["scores"][name]
+    for result in card.data.eval_results:
+        assert result.metric_value == diagnostics[result.dataset_split]["scores"][result.metric_type]
         assert result.dataset_type == "demo"
     assert card.data.pipeline_tag == "text-classification"
     for name in ("accuracy", "f1"):
@@ -201,10 +192,13 @@ def test_the_page_and_the_card_say_which_rows_the_linear_model_learned_from(file
 
 
 def test_the_page_and_the_card_put_the_chosen_metrics_first_but_show_every_metric(root: Path) -> None:
-    page = evaluate_and_report(root, ["roc_auc", "balanced_accuracy"])
+    chosen = ["roc_auc", "balanced_accuracy"]
+    page = evaluate_and_report(root, chosen)
     scores = json.loads((root / METRICS_DIR / "evaluation.json").read_text())["test"]
     assert f"ROC AUC of {100 * scores['roc_auc']:.1f}% on 60 test pairs" in visible_text(page)
-    assert re.findall("accuracy|F1", page.split("Table of other metrics")[1].split("</thead>")[0])
+    header = page.split("Table of other metrics")[1].split("</thead>")[0]
+    others = [METRICS[name].title for name in applicable_metrics(TASK) if name not in chosen]
+    assert re.findall("([^>]+)</th>", header) == others
     card = (root / METRICS_DIR / "model_card.md").read_text()
     assert re.search(r"^\| ROC AUC \| \d\d\.\d \(\d\d\.\d to ", card, re.M), "a chosen metric has its interval"
     assert re.search(r"^\| accuracy \| \d\d\.\d \| \d\d\.\d \|", card, re.M), "another metric has no interval"
@@ -290,7 +284,7 @@ DASH = "\N{EN DASH}"
 def test_without_positives_there_is_no_better_threshold_and_no_recall(root: Path) -> None:
     for split in TASK.scored_splits:
         for directory in (RAW, PREDICTIONS):
-            rewrite(root / directory / f"{split}.parquet", label=[0] * PAIRS[split])
+            replace_columns(root / directory / f"{split}.parquet", label=[0] * PAIRS[split])
     page = evaluate_and_report(root)
     assert "No other threshold gives a better F1 on validation" in visible_text(page)
     assert row(page, "Table of precision and recall", "test") == ["0.0", DASH]
@@ -311,7 +305,8 @@ def test_predictions_for_different_pairs_are_rejected(inputs: Path, root: Path) 
     ):
         make_report(root)
     shutil.copy(inputs / PREDICTIONS / "test.parquet", root / PREDICTIONS / "test.parquet")
-    rewrite(root / PREDICTIONS / "test.parquet", idx=list(range(1, 61)))  # the labels match, but the rows do not
+    # The labels match, but the rows do not.
+    replace_columns(root / PREDICTIONS / "test.parquet", idx=list(range(1, 61)))
     with pytest.raises(UserError, match="does not match the predictions of test"):
         make_report(root)
 
@@ -353,11 +348,9 @@ def test_a_report_uses_the_terms_of_its_type_of_task(case: str, files: dict[str,
     assert heading
     assert visible_text(heading[1]) == HEADLINES[case].format(METRICS[metric].format(scores[metric]))
     text = visible_text(page.replace(ATTACK, ""))
-    assert ("whether train also contains the text" in text) == (not task.pairs)
     card = files[case].with_name("model_card.md").read_text()
     assert not re.search("paraphras|sentences", text + card, re.IGNORECASE)
     assert bool(re.search(r"\bpairs?\b", text + card)) == task.pairs
-    assert ("Word overlap" in text) == ("swapped" in text) == ("differ are marked" in text) == task.pairs
     assert ("Calibration" in text) == (task.problem_type != "regression")
     assert ("Guessing gives the dashed diagonal" in text) == ("The model uses the threshold 0.5" in text) == task.binary
     assert ("because the best epoch was also chosen on validation" in text) == (task.verdict_split == "validation")
@@ -368,9 +361,6 @@ def test_a_report_uses_the_terms_of_its_type_of_task(case: str, files: dict[str,
         for name in task.metrics
     ]
     assert f"gives {', '.join(base[:-1])}{' and ' if base[1:] else ''}{base[-1]}." in text
-    for split in task.scored_splits:
-        assert f'aria-label="Slices of {split}"' in page
-    assert len(page) < 1_200_000
 
 
 def row(page: str, table: str, name: str) -> list[str]:
@@ -379,18 +369,16 @@ def row(page: str, table: str, name: str) -> list[str]:
     return re.findall(r"<td[^>]*>(.*?)</td>", cells.split("</tr>")[0])
 
 
-def test_if_all_metrics_are_errors_the_chart_of_the_scores_is_left_out(files: dict[str, Path], tmp_path: Path) -> None:
-    file = files["regression"]
-    shutil.copytree(file.parents[1], tmp_path, dirs_exist_ok=True)
-    for page, has_chart in ((file.read_text(), True), (evaluate_and_report(tmp_path, ["rmse"]), False)):
+@pytest.fixture
+def regression(files: dict[str, Path], tmp_path: Path) -> Path:
+    """A copy of the inputs of a regression, for tests that change them."""
+    return shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
+
+
+def test_if_all_metrics_are_errors_the_chart_of_the_scores_is_left_out(regression: Path) -> None:
+    for page, has_chart in ((make_report(regression), True), (evaluate_and_report(regression, ["rmse"]), False)):
         assert ("headline-specification" in page) == has_chart
         assert ("An interval accounts for the random choice of the pairs" in visible_text(page)) == has_chart
-
-
-@pytest.mark.parametrize("case", TASKS)
-def test_the_headings_of_the_slices_are_as_wide_as_their_table(case: str, files: dict[str, Path]) -> None:
-    table = files[case].read_text().split('<table class="slices">')[1].split("</table>")[0]
-    assert set(re.findall(r'colspan="(\d+)"', table)) == {str(table.split("</thead>")[0].count("<th "))}
 
 
 def test_every_slice_column_has_its_rows(files: dict[str, Path]) -> None:
@@ -398,32 +386,13 @@ def test_every_slice_column_has_its_rows(files: dict[str, Path]) -> None:
     assert re.findall(r">Column (\w+)</th>", table) == ["source", "Source"]
 
 
-def test_rows_without_a_value_in_a_slice_column_are_a_slice(files: dict[str, Path], tmp_path: Path) -> None:
-    shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
-    rewrite(tmp_path / RAW / "test.parquet", source=[None, "web"] * 30)
-    table = make_report(tmp_path).split('aria-label="Slices of test"')[1].split("</table>")[0]
-    assert re.findall(r'<th scope="row">source: ([^<]+)</th><td class="number">(\d+)', table) == [
-        ("(none)", "30"),
-        ("web", "30"),
-    ]
+def test_rows_without_a_value_in_a_slice_column_are_a_slice(regression: Path) -> None:
+    replace_columns(regression / RAW / "test.parquet", source=[None, "web"] * 30)
+    assert '<th scope="row">source: (none)</th><td class="number">30</td>' in make_report(regression)
 
 
 def findings(page: str) -> str:
     return visible_text(page.split("<h3>Findings</h3>")[1].split("</ul>")[0])
-
-
-def test_sentences_are_separated_by_spaces(files: dict[str, Path]) -> None:
-    for case, file in files.items():
-        body = re.sub(r"<(script|style|article)\b.*?</\1>", "", file.read_text(), flags=re.DOTALL)
-        for element in re.findall(r"<(p|li|figcaption)\b[^>]*>(.*?)</\1>", body, re.DOTALL):
-            text = html.unescape(re.sub("<[^>]*>", "", re.sub("<code>.*?</code>", "", element[1], flags=re.DOTALL)))
-            assert not re.search(
-                r"[a-z)%”][.:;,][A-Za-z“]",
-                text.replace(ATTACK, "").replace("tokenize.max", "").replace("train.early", ""),
-            ), (
-                case,
-                text,
-            )
 
 
 def test_a_class_that_is_never_predicted_is_named_with_its_number_of_examples(
@@ -441,7 +410,7 @@ def test_a_class_that_is_never_predicted_is_named_with_its_number_of_examples(
         else:
             predicted[:, label] = 0
             n = sum(row_labels[label] for row_labels in table["label"].to_pylist())
-        rewrite(file, prediction=predicted.tolist())
+        replace_columns(file, prediction=predicted.tolist())
         name = TASKS[case].labels[label]
         assert f"Never predicted on validation: “{name}” (0 of {n} pairs)." in findings(evaluate_and_report(root))
 
@@ -450,7 +419,7 @@ def test_a_worse_slice_is_reported_with_its_interval(root: Path) -> None:
     file = root / PREDICTIONS / "test.parquet"
     labels = pq.read_table(file)["label"].to_pylist()
     wrong_if_leaked = [1 - label if idx % 3 == 2 else label for idx, label in enumerate(labels)]
-    rewrite(file, prediction=wrong_if_leaked)
+    replace_columns(file, prediction=wrong_if_leaked)
     summary = findings(evaluate_and_report(root))
     assert "the whole pair in train (0.0%, 95% interval 0.0 to 16.1)" in summary
     assert re.search(r"With \d+ slices, one may look worse by chance", summary)
@@ -473,8 +442,8 @@ def test_a_threshold_close_to_1_is_not_shown_as_1(root: Path) -> None:
 
 def test_the_gain_over_the_linear_model_is_stated_with_its_interval(root: Path) -> None:
     def lead(predicted: np.ndarray, linear: np.ndarray) -> str:
-        rewrite(root / PREDICTIONS / "test.parquet", prediction=predicted.tolist())
-        rewrite(root / LINEAR / "test.parquet", prediction=linear.tolist())
+        replace_columns(root / PREDICTIONS / "test.parquet", prediction=predicted.tolist())
+        replace_columns(root / LINEAR / "test.parquet", prediction=linear.tolist())
         text = visible_text(evaluate_and_report(root))
         return text.split("A linear model on the words")[1].split("A 95% confidence")[0]
 
@@ -488,14 +457,13 @@ def test_the_gain_over_the_linear_model_is_stated_with_its_interval(root: Path) 
     assert "than the linear model" not in text
 
 
-def test_a_regression_shows_its_mean_error(files: dict[str, Path], tmp_path: Path) -> None:
-    shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
+def test_a_regression_shows_its_mean_error(regression: Path) -> None:
     for shift, mean_error in ((1, "+1.000"), (0, "+0.000")):
         for split in ("validation", "test"):
-            table = tmp_path / PREDICTIONS / f"{split}.parquet"
+            table = regression / PREDICTIONS / f"{split}.parquet"
             predicted = [label + shift for label in pq.read_table(table)["label"].to_pylist()]
-            rewrite(table, prediction=predicted, logit_0=predicted)
-        page = visible_text(evaluate_and_report(tmp_path))
+            replace_columns(table, prediction=predicted, logit_0=predicted)
+        page = visible_text(evaluate_and_report(regression))
         assert f"the mean of prediction minus label is {mean_error}." in page
     assert "There are none, because every prediction equals its label." in page
     assert "(correlations in percent)" in page
@@ -534,7 +502,7 @@ def test_names_are_shown_unchanged_and_add_no_markup_to_the_page_and_the_card(tm
     change(provenance, "checkpoint", checkpoint=f"me/{MARKUP}", revision="0" * 40)
     change(provenance, "data", task=f"task {MARKUP}")
     change(provenance, "parameters", seed=f"```{MARKUP}")
-    rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[0] * PAIRS["test"])  # never "yes"
+    replace_columns(tmp_path / PREDICTIONS / "test.parquet", prediction=[0] * PAIRS["test"])  # never "yes"
     page = evaluate_and_report(tmp_path, name=f"data {MARKUP}")
     assert ATTACK not in page and MARKUP not in page
     assert f"labeled “{labels[0]}”" in html.unescape(page)
@@ -557,11 +525,10 @@ def test_a_large_split_does_not_make_a_large_page(tmp_path: Path) -> None:
     assert len(make_report(tmp_path)) < 1_400_000
 
 
-def test_the_report_names_the_loss_and_the_metric_of_the_run(files: dict[str, Path], tmp_path: Path) -> None:
-    shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
-    training = parse_details((tmp_path / METRICS_DIR / "train.json").read_text())
-    write_details(tmp_path / METRICS_DIR / "train.json", {**training, "metric_for_best_model": "loss"})
-    page = make_report(tmp_path)
+def test_the_report_names_the_loss_and_the_metric_of_the_run(regression: Path) -> None:
+    training = parse_details((regression / METRICS_DIR / "train.json").read_text())
+    write_details(regression / METRICS_DIR / "train.json", {**training, "metric_for_best_model": "loss"})
+    page = make_report(regression)
     assert "squared error" in page
     assert "cross-entropy" not in page
     assert "best validation loss, by 0.100" in visible_text(page)
@@ -581,14 +548,6 @@ def test_mistakes_say_what_is_wrong(files: dict[str, Path]) -> None:
     mistake = visible_text(files["regression"].read_text()).split("largest errors.")[1].split("Row ")[1]
     label, prediction = (f"{table[name][worst]:.4g}" for name in ("label", "prediction"))
     assert mistake.startswith(f"{worst}: the label is {label}, and the prediction is {prediction}.")
-
-
-@pytest.mark.parametrize("case", TASKS)
-def test_the_model_card_shows_how_to_use_the_model_and_has_all_scores(case: str, files: dict[str, Path]) -> None:
-    task, card = TASKS[case], ModelCard(files[case].with_name("model_card.md").read_text())
-    assert ('"text_pair"' in card.text) == task.pairs
-    results = {(result.dataset_split, result.metric_type) for result in card.data.eval_results}
-    assert results == {(split, name) for split in task.scored_splits for name in applicable_metrics(task)}
 
 
 @pytest.fixture(scope="module")
@@ -756,39 +715,21 @@ def test_text_from_the_data_is_escaped(pairs_page: Page) -> None:
 def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     page = pairs_page
     test = json.loads((inputs / METRICS_DIR / "evaluation.json").read_text())["test"]
-    expect(page.locator("h1")).to_have_text(f"The model is right on {100 * test['accuracy']:.1f}% of 60 test pairs")
-    lead, linear = page.locator(".lead").all()
+    _, linear = page.locator(".lead").all()
     expect(linear).to_contain_text(f"gives {100 * test['linear_accuracy']:.1f}% and {100 * test['linear_f1']:.1f}%")
-    expect(lead).to_contain_text(f"gives {100 * test['majority_accuracy']:.1f}% and {100 * test['majority_f1']:.1f}%")
     scores = page.locator("#scores")
     expect(scores).to_contain_text("still improving. The last epoch (2) has the best validation F1, by 7.0 points")
     expect(scores).to_contain_text("stopped early. Early stopping ended the training after epoch 2 of 3")
     table = pq.read_table(inputs / PREDICTIONS / "test.parquet")
     matrix = sklearn.confusion_matrix(table["label"], table["prediction"])
     assert matrix[0, 1] != matrix[1, 0]
-    counts = page.locator("#confusion .scroll").first.locator("strong").all_inner_texts()
-    assert list(map(int, counts)) == matrix.ravel().tolist()
     expect(scores).to_contain_text(
         f"{matrix[0, 1]} of the {matrix[0].sum()} pairs labeled “not_equivalent” are wrongly classified as "
         f"“equivalent”, and {matrix[1, 0]} of the {matrix[1].sum()} pairs labeled “equivalent” are wrongly "
         "classified as “not_equivalent”"
     )
-    probability = 1 / (1 + np.exp(np.asarray(table["logit_0"]) - np.asarray(table["logit_1"])))
-    threshold = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())["threshold"]
-    numbers = [
-        f"{100 * metric(table['label'], predicted):.1f}"
-        for predicted in (table["prediction"], probability >= threshold - 1e-6)
-        for metric in (sklearn.precision_score, sklearn.recall_score)
-    ]
-    expect(page.get_by_role("row", name=f"test {' '.join(numbers)}")).to_be_visible()
-    roc_auc = 100 * sklearn.roc_auc_score(table["label"], probability)
-    expect(page.get_by_role("region", name="Table of other metrics")).to_contain_text(f"{roc_auc:.1f}")
-    expect(page.get_by_role("columnheader", name=f"recall at {threshold:.6g}")).to_be_visible()
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
-    expect(page.get_by_role("note", name="Warnings")).to_contain_text("test: 7 of")
     expect(page.get_by_role("row", name="test train 1 3")).to_be_visible()
-    provenance = json.loads(page.locator("#versions pre").text_content() or "")
-    assert provenance == json.loads((inputs / PREDICTIONS / PROVENANCE).read_text())
     mistake = page.locator(".mistake").first
     expect(mistake).to_contain_text("Row 0: the model is 99.9% sure of “equivalent”.")
     expect(page.locator(".mistake mark").first).to_be_visible()

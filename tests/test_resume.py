@@ -23,7 +23,7 @@ import pipeline.training.loop
 import pipeline.training.trainer
 from pipeline.core.messages import UserError
 from pipeline.core.output import directory_lock, parse_details
-from pipeline.core.run_directory import remove_run_directories, remove_run_directory, run_key
+from pipeline.core.run_directory import remove_run_directories, remove_run_directory, run_directory, run_key
 
 
 class Killed(BaseException):
@@ -215,23 +215,19 @@ def test_only_the_checkpoints_of_the_recorded_run_are_removed(run: Run, tmp_path
 
 
 def test_only_the_checkpoints_of_a_recorded_experiment_are_removed(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "checkpoints"
-    for name, lr in (("trial-1", 1e-3), ("trial-2", 2e-3), ("", 3e-3)):
+    # trial-3 has the same inputs as trial-1, and needs the checkpoints until DVC records its model.
+    for name, key in (("trial-1", "a"), ("trial-2", "b"), ("", "c"), ("trial-3", "a")):
         monkeypatch.setenv("DVC_EXP_NAME", name)
-        run(lr=lr)
-    monkeypatch.setenv("DVC_EXP_NAME", "trial-3")
-    run(lr=1e-3)  # trial-3 has the same inputs as trial-1, and now needs the checkpoints until DVC records its model.
-    kept = {*root.iterdir()}
-    remove_run_directories(root, "trial-1")
-    assert {*root.iterdir()} == kept
-    [directory] = [path.parent for path in root.glob("*/experiment") if path.read_text() == "trial-2"]
-    with directory_lock(directory):
-        remove_run_directories(root, "trial-2")
-        assert {*root.iterdir()} == kept, "a process is still training in it"
-    remove_run_directories(root, "trial-2")
-    assert {*root.iterdir()} == kept - {directory}
+        with run_directory(tmp_path, key):
+            pass
+    remove_run_directories(tmp_path, "trial-1")
+    with directory_lock(tmp_path / "b"):
+        remove_run_directories(tmp_path, "trial-2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"], "a process is still training in b"
+    remove_run_directories(tmp_path, "trial-2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c"]
 
 
 def test_a_run_that_stopped_early_resumes_after_its_checkpoints_were_moved(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import TinyMaker, contents
+from conftest import TinyMaker, contents, replace_columns, update_json
 
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
@@ -72,8 +72,7 @@ def test_a_tokenizer_with_left_truncation_keeps_the_end_of_a_long_text(
     raw: Path, tiny: TinyMaker, tmp_path: Path
 ) -> None:
     checkpoint = shutil.copytree(tiny(), tmp_path / "left")
-    config = json.loads((checkpoint / "tokenizer_config.json").read_text())
-    (checkpoint / "tokenizer_config.json").write_text(json.dumps(config | {"truncation_side": "left"}))
+    update_json(checkpoint / "tokenizer_config.json", truncation_side="left")
     rows = pq.read_table(raw / "test.parquet").to_pylist()
     long_text = " ".join(row["sentence1"] for row in rows)
     tokenizer = load_tokenizer(checkpoint)
@@ -122,9 +121,8 @@ def test_a_model_whose_positions_start_after_the_padding_token_supports_fewer_to
 ) -> None:
     """The tokenizers of some RoBERTa models have no limit, so the limit follows from the 130 positions of the model."""
     checkpoint = shutil.copytree(tiny("roberta"), tmp_path / "checkpoint")
-    for name, changes in (("config.json", entries), ("tokenizer_config.json", {"model_max_length": 10**30})):
-        content = json.loads((checkpoint / name).read_text())
-        (checkpoint / name).write_text(json.dumps(content | changes))
+    update_json(checkpoint / "config.json", **entries)
+    update_json(checkpoint / "tokenizer_config.json", model_max_length=10**30)
     with pytest.raises(UserError, match=r"max_length must be between 6 and 128 .*, got 129\."):
         tokenize(raw, checkpoint, tmp_path / "out", params(129), 1)
 
@@ -142,10 +140,8 @@ def test_texts_outside_the_vocabulary_are_reported(
 ) -> None:
     """The validation split is in Chinese, and an English vocabulary has no Chinese characters."""
     modified_raw = shutil.copytree(raw, tmp_path / "raw")
-    table = pq.read_table(raw / "validation.parquet")
-    for name, text in (("sentence1", "他昨天回家了"), ("sentence2", "It rained on Monday .")):
-        table = table.set_column(table.column_names.index(name), name, pa.array([text] * len(table)))
-    pq.write_table(table, modified_raw / "validation.parquet")
+    texts = {"sentence1": ["他昨天回家了"] * 120, "sentence2": ["It rained on Monday ."] * 120}
+    replace_columns(modified_raw / "validation.parquet", **texts)
     tokenize(modified_raw, tiny(), tmp_path / "out", params(), 1)
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     rows = load_split(tmp_path / "out", "validation", "tokenize")["input_ids"][:]
@@ -161,10 +157,8 @@ def test_texts_that_are_split_into_bytes_are_reported(
 ) -> None:
     """If bytes are tokens, no token is unknown, so the warning counts the tokens per word."""
     modified_raw = shutil.copytree(raw, tmp_path / "raw")
-    table = pq.read_table(raw / "test.parquet")
-    for name in ("sentence1", "sentence2"):
-        table = table.set_column(table.column_names.index(name), name, pa.array(["他昨天回家了"] * len(table)))
-    pq.write_table(table, modified_raw / "test.parquet")
+    texts = ["他昨天回家了"] * 240
+    replace_columns(modified_raw / "test.parquet", sentence1=texts, sentence2=texts)
     tokenize(modified_raw, tiny("roberta"), tmp_path / "out", params(), 1)
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "test: 0.0% of the tokens" in warning and "6.0 tokens per word" in warning
