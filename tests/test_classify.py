@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker
+from conftest import TinyMaker, read_logits, update_json
 from custom_files import parquet_file
 from kinds import TASKS, train_task
 
@@ -51,14 +52,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: Tiny
 def test_the_logits_match_the_predict_stage(task: str, precision: Precision, trained: Trained) -> None:
     out = trained(task, precision)
     columns = read_task(out / "raw", "download").text_columns
-    raw, expected = (pq.read_table(out / name / "test.parquet") for name in ("raw", PREDICTIONS))
+    raw = pq.read_table(out / "raw" / "test.parquet")
     model = out / CLASSIFIER
     classifier = Classifier(model, 64, precision)
     texts = [raw[name].to_pylist() for name in columns]
     scored, truncated = classifier.score(texts)
-    names = [name for name in expected.column_names if name.startswith("logit_")]
     noise = 1e-5 if precision == "fp32" else 0.02  # the padding depends on the other rows of a batch
-    logits = np.column_stack([expected[name].to_numpy() for name in names])
+    logits = read_logits(out / PREDICTIONS / "test.parquet")
     np.testing.assert_allclose(scored, logits, atol=noise)
     subset, _ = classifier.score([column[3:5] for column in texts])
     np.testing.assert_allclose(subset, logits[3:5], atol=noise)
@@ -88,11 +88,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def as_csv(rows: list[dict[str, Any]], delimiter: str = ",") -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter)
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
+    return pd.DataFrame(rows).to_csv(index=False, sep=delimiter).encode()  # type: ignore[no-any-return]
 
 
 def as_json_lines(rows: list[dict[str, Any]]) -> bytes:
@@ -140,8 +136,7 @@ def test_options_describe_the_format_of_the_file(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = shutil.copytree(trained("classes") / CLASSIFIER, tmp_path / "model")
-    settings = json.loads((model / SETTINGS).read_text())
-    (model / SETTINGS).write_text(json.dumps({**settings, "text_columns": ["column_1"]}))
+    update_json(model / SETTINGS, text_columns=["column_1"])
     monkeypatch.chdir(tmp_path)
     Path("in.csv").write_text("Früh, sagte er\t1\n", "cp1252")
     options = ["--encoding", "cp1252", "--no-header", "--delimiter", "tab"]

@@ -1,6 +1,5 @@
 """Models without a padding token or a separator between two texts, such as GPT-2 and Llama."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, predict_splits, train_model
+from conftest import TinyMaker, predict_splits, read_logits, train_model, update_json
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from pipeline.core.dataset_files import load_split
@@ -28,9 +27,8 @@ def test_a_model_without_a_padding_token_is_trained_and_gives_the_same_logits_ev
     caplog.clear()  # The tokenize stage logs the same message.
     train_model(data, tiny(model_type), tmp_path, engine=engine, lr=3e-3)
     assert sum("padded with the end-of-text token <|endoftext|>" in message for message in caplog.messages) == 1
-    predicted = pq.read_table(predict_splits(data, tmp_path) / "test.parquet").slice(0, 40)
     rows = pq.read_table(raw / "test.parquet").slice(0, 40)
-    expected = np.column_stack([predicted[f"logit_{number}"].to_numpy() for number in range(2)])
+    expected = read_logits(predict_splits(data, tmp_path) / "test.parquet")[:40]
     assert np.ptp(expected, axis=0).min() > 1e-3, "the logits must differ between the texts"
 
     texts = [rows[name].to_pylist() for name in ("sentence1", "sentence2")]
@@ -59,14 +57,13 @@ def test_an_encoder_decoder_model_is_trained_and_scored(
 ) -> None:
     data = tokenized(tiny("bart"))
     train_model(data, tiny("bart"), tmp_path)
-    predicted = pq.read_table(predict_splits(data, tmp_path, max_samples=8) / "test.parquet")
+    expected = read_logits(predict_splits(data, tmp_path, max_samples=8) / "test.parquet")
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier").eval()
     examples = load_split(data, "test", "tokenize").select(range(8))
     for number, example in enumerate(examples):
         with torch.no_grad():
             logits = stock(**{name: torch.tensor([example[name]]) for name in ("input_ids", "attention_mask")}).logits
-        expected = [predicted[f"logit_{column}"][number].as_py() for column in range(2)]
-        assert np.allclose(logits[0], expected, atol=1e-5)
+        assert np.allclose(logits[0], expected[number], atol=1e-5)
 
 
 def require_text_after_an_end_of_text_token_is_read(model: Path) -> None:
@@ -94,7 +91,6 @@ def test_a_tokenizer_without_padding_and_end_of_text_tokens_is_rejected(
     raw: Path, tiny: TinyMaker, tmp_path: Path
 ) -> None:
     checkpoint = shutil.copytree(tiny("gpt2"), tmp_path / "checkpoint")
-    config = json.loads((checkpoint / "tokenizer_config.json").read_text())
-    (checkpoint / "tokenizer_config.json").write_text(json.dumps(config | {"eos_token": None}))
+    update_json(checkpoint / "tokenizer_config.json", eos_token=None)
     with pytest.raises(UserError, match=r"checkpoint: its tokenizer has neither a padding token"):
         tokenize(raw, checkpoint, tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)

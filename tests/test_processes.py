@@ -1,7 +1,6 @@
 """Distributed training has the losses of a single process, logs once, and ends when any of its processes ends."""
 
 import contextlib
-import csv
 import functools
 import json
 import os
@@ -16,7 +15,7 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from conftest import ROOT, Project, TinyMaker, contents, params_file, sections, train_model
+from conftest import ROOT, Project, TinyMaker, contents, params_file, read_history, sections, train_model
 from kinds import download_task
 from pandas.testing import assert_frame_equal
 
@@ -158,9 +157,8 @@ def read_table(file: Path) -> pd.DataFrame:
 
 def history(directory: Path) -> list[dict[str, float]]:
     """Return the numbers in the training curves, except for the epoch, which the Trainer counts in forward passes."""
-    with (directory / "metrics/plots/history.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    return [{key: float(row[key]) for key in ("step", "loss", "score", "lr") if row[key]} for row in rows]
+    columns = ("step", "loss", "score", "lr")
+    return [{key: float(row[key]) for key in columns if row[key]} for row in read_history(directory)]
 
 
 SETTINGS: dict[str, Any] = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "timeout": 10}
