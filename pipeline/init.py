@@ -62,8 +62,8 @@ def options_parser() -> ArgumentParser:
     parser.add_argument("--name", help="what reports call the data (default: the name of the file or dataset)")
     parser.add_argument(
         "--force", action="store_true",
-        help="remove everything in data/custom except hidden files, if the new data is fine (default: stop if "
-        "data/custom is not empty)",
+        help="remove everything in data/custom except hidden files, after the new data has been checked (default: stop "
+        "if data/custom is not empty)",
     )  # fmt: skip
     parser.add_argument(
         "--fresh", action="store_true",
@@ -96,7 +96,7 @@ from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels
 from pipeline.onboarding.params_file import edit_values
-from pipeline.onboarding.placement import copy_files, custom_entries, remove_results, require_empty
+from pipeline.onboarding.placement import copy_files, custom_entries, remove_results, require_room
 from pipeline.onboarding.profile import ColumnProfile, binary_columns, choose_columns, profile
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, read_hub
@@ -134,8 +134,8 @@ def init(source: str, options: Namespace) -> None:
             _print("", "The first row looks like data. If it contains the names of the columns, use --header.")
     # Files in data/custom are used where they are.
     copies = {} if Path(source).resolve() == CUSTOM.resolve() else data.files
-    if copies and not (options.force or options.dry_run):
-        require_empty()
+    if copies and not options.dry_run:
+        require_room(copies, options.force)
     values = data.values | _column_values(source, data, options)
     if options.name:
         values["name"] = options.name

@@ -88,6 +88,7 @@ def test_auto_chooses_the_precision_in_which_the_hardware_multiplies_fastest(
         ({"cpu": ["avx512_bf16"], "model": "Intel(R) Xeon(R) Processor 6 143"}, "bf16", "bf16"),  # fp32 is faster
         ({"cpu": ["avx512_f"]}, "bf16", "fp32"),  # this CPU would emulate bf16
         ({"cuda": True}, "bf16", "fp16"),
+        ({"cuda": True, "cuda_bf16": True}, "fp16", "fp16"),
     ],
 )
 def test_a_model_runs_in_the_precision_of_its_scores_if_the_machine_supports_it(
@@ -110,6 +111,7 @@ def test_a_model_runs_in_the_precision_of_its_scores_if_the_machine_supports_it(
         ("DNNL_MAX_CPU_ISA", "AVX512_CORE_VNNI", []),
         ("ATEN_CPU_CAPABILITY", "avx2", []),
         ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", ["avx512_bf16"]),
+        ("ONEDNN_MAX_CPU_ISA", "ALL", ["avx512_bf16", "amx_bf16"]),
     ],
 )
 def test_environment_variables_that_limit_the_instruction_set_are_respected(

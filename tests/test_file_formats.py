@@ -331,13 +331,13 @@ BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
         FRAME.to_json(),
         r"^a\.json contains a single object, .* Write a list of objects, or",
     ),
-    "pandas, rows by an index": ("a.jsonl", FRAME.to_json(orient="index"), r"a\.jsonl contains a single object"),
+    "pandas, rows by an index": ("a.json", FRAME.to_json(orient="index"), r"a\.json contains a single object"),
     "pandas, lists of values": ("a.json", FRAME.to_json(orient="split"), r"a\.json contains a single object"),
     "pandas, a table": ("a.json", FRAME.to_json(orient="table"), r"a\.json contains a single object"),
     "pandas, indented columns": (
         "a.json",
         FRAME.to_json(indent=1),
-        r"^a\.json line 1 cannot be read .* Write a list of",
+        r"^a\.json line 1 cannot be read .* Write one object per line",
     ),
     "the answer of a web service": (
         "a.json",

@@ -232,10 +232,17 @@ def test_names_in_brackets_are_classes() -> None:
     assert load_files(files, problem_type="single_label_classification").task.labels == ["['a']", "['b']"]
 
 
-def test_a_single_list_among_names_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    corpus = load_files({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
-    assert (corpus.task.problem_type, corpus.task.labels) == (SEVERAL, ["bad", "good"])
-    assert "a list of labels in only 1 of 61 rows" in caplog.text
+@pytest.mark.parametrize(
+    ("labels", "last"), [(["bad", "good"], "['bad']"), (["['a', 'b']", "['b']"], "a, b"), (["[1, 0]", "[0, 1]"], "0")]
+)
+def test_lists_saved_as_text_and_other_labels_are_an_error(labels: list[str], last: str) -> None:
+    message = load_error({"train.jsonl": jsonl([*rows(60, labels), ("x", last)])})
+    assert "train.jsonl line 61" in message and "it is the list" in message
+
+
+def test_a_label_may_be_in_a_list_twice() -> None:
+    corpus = load_files({"train.jsonl": jsonl(rows(60, [[1, 1, 2], [0, 1, 2]]))})
+    assert (corpus.task.problem_type, corpus.task.labels) == (SEVERAL, ["0", "1", "2"])
 
 
 OTHER_LISTS = [

@@ -166,6 +166,7 @@ def test_an_unusable_local_directory_is_rejected(
             {"weight_map": {"a": "../other/model.safetensors"}},
             "names files that are not in the same directory: ../other/model.safetensors",
         ),
+        ({"weight_map": ["model-00001-of-00002.safetensors"]}, "has no valid weight_map"),
         ("{", "has no valid weight_map"),
     ],
 )

@@ -702,6 +702,8 @@ def test_a_screen_reader_finds_names_for_everything(pairs_page: Page) -> None:
             expect(element).to_have_accessible_name(re.compile(r"\w"))
     assert page.locator("table:not(:has(caption)), figure:not(:has(figcaption))").count() == 0
     assert page.locator("tbody tr:not(:has(th[scope]))").count() == 0
+    assert page.locator(".scroll:not([tabindex])").count() == 0  # Only a focused table scrolls by keyboard.
+    assert page.locator(".skip[href='#content']").count() == page.locator("#content").count() == 1
 
 
 def test_text_from_the_data_is_escaped(pairs_page: Page) -> None:
@@ -728,6 +730,16 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
         f"“equivalent”, and {matrix[1, 0]} of the {matrix[1].sum()} pairs labeled “equivalent” are wrongly "
         "classified as “not_equivalent”"
     )
+    probability = 1 / (1 + np.exp(np.asarray(table["logit_0"]) - np.asarray(table["logit_1"])))
+    threshold = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())["threshold"]
+    numbers = [
+        f"{100 * metric(table['label'], predicted):.1f}"
+        for predicted in (table["prediction"], probability >= threshold - 1e-6)
+        for metric in (sklearn.precision_score, sklearn.recall_score)
+    ]
+    expect(page.get_by_role("row", name=f"test {' '.join(numbers)}")).to_be_visible()
+    roc_auc = 100 * sklearn.roc_auc_score(table["label"], probability)
+    expect(page.get_by_role("region", name="Table of other metrics")).to_contain_text(f"{roc_auc:.1f}")
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
     expect(page.get_by_role("row", name="test train 1 3")).to_be_visible()
     mistake = page.locator(".mistake").first

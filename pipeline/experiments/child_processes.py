@@ -21,7 +21,7 @@ def dvc_environ() -> dict[str, str]:
 
 
 class ChildProcesses:
-    """Child processes that receive each signal sent to this command once. See `forwarding_signals`.
+    """Child processes that receive the signals sent to this command. See `forwarding_signals`.
 
     Attributes:
         signals: The signals received so far.
@@ -34,7 +34,7 @@ class ChildProcesses:
     def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
         """Start a process in its own process group, which a terminal's Ctrl-C does not reach.
 
-        If a signal has already arrived, the process is interrupted at once.
+        If a signal has already arrived, the process is interrupted at once (except on Windows).
         """
         process = subprocess.Popen(command, process_group=0, **options)
         self._processes.append(process)

@@ -250,15 +250,16 @@ def compare(a: Side, b: Side) -> Comparison:
 
 
 def _require_same_signature(side: Side) -> None:
-    """Raise UserError if the signatures of a group differ in more than the seed, or the examples of the folds."""
+    """Raise UserError if the runs of a group differ in anything except their seed or fold."""
     first, *others = side.folds or side.runs
-    varied = ["seed", *first.predictions] if side.folds else ["seed"]
+    varied = list(first.predictions) if side.folds else ["seed"]
+    command = "folds" if side.folds else "seeds"
     for run in others:
         expected = first.signature | {entry: run.signature[entry] for entry in varied}
         if changes := _changes(expected, run.signature):
             raise UserError(
                 f"{side.name}: its runs {first.name} and {run.name} differ in {_describe_changes(changes)}. Remove the "
-                'runs of this group ("dvc exp remove"), and run it again.'
+                f'runs of this group ("dvc exp remove"), and run "python -m pipeline.{command}" again.'
             )
 
 

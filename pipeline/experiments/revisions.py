@@ -30,7 +30,7 @@ BASELINE = "baseline"  # the linear model in the workspace
 # started from. Git lists the experiments here, because "dvc exp list" shows neither full hashes next to the names nor
 # the order of creation.
 EXPERIMENTS = "refs/exps/[0-9a-f][0-9a-f]/*/*"
-# The names that `seeds` and `folds` give to their groups. The hash covers everything but the seed or the fold.
+# The names that `seeds` and `folds` give to their groups. The hash covers everything except the seed or the fold.
 _GROUP = re.compile("seeds-[0-9a-f]{8}|folds-[0-9a-f]{8}-[0-9]+")
 # The stages that lead to the predictions of a model.
 _STAGES = ("download", "pretrained", "tokenize", "train", "predict")

@@ -163,9 +163,9 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
     # mistake them for the user's, and could even run the first experiment again.
     # https://github.com/treeverse/dvc/blob/3.67.0/dvc/repo/experiments/queue/base.py
     with FileLock(_SETUP_LOCK):
+        _require_unchanged(experiment)
         if children.signals:
             return []
-        _require_unchanged(experiment)
         began = time.monotonic()
         process = children.start(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dvc_environ(),

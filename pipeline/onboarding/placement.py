@@ -19,19 +19,27 @@ def custom_entries() -> list[Path]:
     return [path for path in sorted(CUSTOM.glob("*")) if not is_hidden(path.name)]
 
 
-def require_empty() -> None:
-    """Raise UserError if data/custom has files or directories that are not hidden."""
-    if entries := custom_entries():
+def require_room(files: dict[Path, Path], force: bool) -> None:
+    """Raise UserError if a new file is already in data/custom, or if others are there and `force` is not set.
+
+    Args:
+        files: Where each file goes, and where it comes from.
+        force: Whether `copy_files` may remove what is in data/custom.
+    """
+    if any(source.parent.resolve().is_relative_to(CUSTOM.resolve()) for source in files.values()):
+        raise UserError(f'The files are already in {CUSTOM}. Run "python -m pipeline.init {CUSTOM}".')
+    if (entries := custom_entries()) and not force:
         raise UserError(
             f"{CUSTOM} is not empty ({listing(path.name for path in entries)}). Use --force to replace everything in "
-            f'it, or run "python -m pipeline.init {CUSTOM}" to use the files that it has.'
+            f'it, or run "python -m pipeline.init {CUSTOM}" to use the files in it.'
         )
 
 
 def copy_files(files: dict[Path, Path]) -> None:
     """Replace everything in data/custom except hidden files, and let DVC track the new files.
 
-    If this is interrupted, data/custom has all of the earlier files or all of the new ones.
+    If this is interrupted, data/custom has all of the earlier files or all of the new ones. Only the earlier .dvc files
+    may already be removed.
 
     Args:
         files: Where each file goes, and where it comes from.
@@ -45,8 +53,11 @@ def copy_files(files: dict[Path, Path]) -> None:
             shutil.copyfile(source, path)
         if dvc_files := [path for path in earlier if path.suffix == ".dvc"]:
             _run_dvc("remove", *dvc_files)  # This also removes the lines of DVC from .gitignore.
-        names = {path.name for path in earlier}
-        shutil.copytree(CUSTOM, draft, symlinks=True, ignore=lambda *_: names, dirs_exist_ok=True)
+        for path in set(CUSTOM.iterdir()) - set(earlier):
+            if path.is_dir():
+                shutil.copytree(path, draft / path.name, symlinks=True)
+            else:
+                shutil.copy2(path, draft / path.name, follow_symlinks=False)
     # DVC rejects files that git tracks.
     if for_dvc := [path for path in custom_entries() if not _files_in_git(path)]:
         _run_dvc("add", *for_dvc)

@@ -182,19 +182,20 @@ def _quote_similar(labels: list[str]) -> str:
 def vector_length(column: LabelColumn) -> int | None:
     """Return the length of multi-hot vectors, or None for lists of labels.
 
-    The lists are vectors if they have the same length above 1, and if all their items are 0 or 1.
+    The lists are vectors if they have the same length, which is at least 2, and if all their items are 0 or 1.
 
     Raises:
-        UserError: The lists are not all vectors, but one contains 0 or 1 twice, which a list of labels does not.
+        UserError: A list of zeros and ones has one of them twice, as only vectors do, but not all lists are vectors of
+            the same length.
     """
     lists = [value for value in column.values if value.labels or isinstance(value.raw, list)]
     length = max(len(value.items) for value in lists)
     if length > 1 and all(len(value.items) == length and _is_vector(value) for value in lists):
         return length
-    for value in lists:
-        bits = [as_bit(item) for item in value.items if as_bit(item) is not None]
-        if len(bits) > len(set(bits)):
-            mismatch = next(other for other in lists if len(other.items) != len(value.items) or not _is_vector(other))
+    for value in filter(_is_vector, lists):
+        size = len(value.items)
+        if size > len({as_bit(item) for item in value.items}):
+            mismatch = next(other for other in lists if len(other.items) != size or not _is_vector(other))
             raise UserError(
                 f"{mismatch.where}: {column.name} is {literal(mismatch.items)}, but in {value.where} it is "
                 f"{literal(value.items)}, which contains 0 or 1 twice, as in a vector with 0 or 1 for each label. "

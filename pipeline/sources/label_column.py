@@ -173,6 +173,8 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
         train_labels=train_labels,
     )
     _check_values(label_column)
+    if may_list_labels:
+        _require_same_form(label_column)
     if len(train_labels) < (1 if label_column.is_multi_label else 2):
         raise label_column.constant_error()
     return label_column
@@ -226,11 +228,25 @@ def _split_text(text: str, separator: str, where: str, name: str) -> list[Any]:
         return items
     if is_other_list(text):
         raise UserError(
-            f"{where}: {name} is {literal(text)}, which looks like a list in a form that is not read. Write a JSON "
-            'list, such as ["a", "b"] or [0, 1, 0]. If it is a class, set data.problem_type='
+            f"{where}: {name} is {literal(text)}, which looks like a list, but is neither a JSON nor a Python list. "
+            'Write a JSON list, such as ["a", "b"] or [0, 1, 0]. If it is a class, set data.problem_type='
             "single_label_classification."
         )
     return list(re.split(separator, text))
+
+
+def _require_same_form(column: LabelColumn) -> None:
+    """Raise UserError if some labels are lists that were saved as text, and others are plain text."""
+    texts = [value for value in column.values if isinstance(value.raw, str) and value.labels]
+    are_lists = [list_from_text(value.raw) is not None for value in texts]
+    if any(are_lists) and not all(are_lists):
+        plain = texts[are_lists.index(False)]
+        example = texts[are_lists.index(True)]
+        raise UserError(
+            f"{plain.where}: {column.name} is {literal(plain.raw)}, but in {example.where} it is the list "
+            f"{literal(example.raw)}. Write all labels in the same way. If they are classes, set "
+            "data.problem_type=single_label_classification."
+        )
 
 
 def _check_values(column: LabelColumn) -> None:

@@ -20,7 +20,7 @@ _WHOLE_FLOAT = re.compile(r"([+-]?(?:0|[1-9]\d*))\.0*")
 _CODE = re.compile(r"[+-]?0\d")  # such as 007, which is a name: its zeros matter
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
-# A list in any form but those of JSON and Python: a vector as NumPy or torch print it, quoted labels in parentheses, an
+# A list that is neither a JSON nor a Python list: a vector as NumPy or torch print it, quoted labels in parentheses, an
 # array of PostgreSQL, or zeros and ones without brackets. An object starts like such an array.
 _OTHER_LIST = re.compile(
     r"""tensor\(|array\(|\{|[\[(]\s*['"]|\[np\.|\[[^\s,]*[\s,].*\]\Z|\(?[01](?:[\s,]+[01]){2,}\)?\Z""", re.DOTALL
@@ -139,7 +139,7 @@ def has_value(label: str) -> bool:
 
 
 def list_from_text(text: str) -> list[Any] | None:
-    """Return the items of a list that JSON or Python has written, or None if the text is not such a list."""
+    """Return the items of a text that is a JSON or a Python list, or None if it is neither."""
     if not text.strip().startswith("["):
         return None
     value: Any = None

@@ -1,6 +1,7 @@
 """Split the rows of train into train, validation and test if validation or test has no file."""
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -22,8 +23,10 @@ from pipeline.sources.label_values import without_point_zero
 SplitNames = NDArray[np.object_]  # the name of each row's split
 
 _DATE = r"\d{4}(-|\d{4}|$)"  # pandas also reads -1, 2024.5 and "now" as dates.
-# Dates that are numbers but do not sort by time, such as 31122023, 12.2023 and 122023.
+# Dates that are numbers but do not sort by time, such as 31122023, 12.2023 and 122023. A program that reads 01122023 as
+# a number writes 1122023, but the longest date of a column is complete.
 _UNSORTABLE_DATE = r"((0?[1-9]|1[0-2])\.?|\d{3,4})(19|20)\d\d"
+_COMPLETE_DATE = re.compile(r"(\d\d\.?|\d{4})\d{4}")
 
 
 def split_fractions(params: DataParams, files: Collection[str], split_values: NDArray[Any] | None) -> dict[str, float]:
@@ -96,7 +99,7 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
     is_number = np.isfinite(numbers)
     is_compact_date = is_date & texts.str.fullmatch(r"\d{8}")  # such as 20241231
     if is_number.all() and not is_compact_date.any():
-        if texts.str.fullmatch(_UNSORTABLE_DATE).all():
+        if _COMPLETE_DATE.fullmatch(max(texts, key=len)) and texts.str.fullmatch(_UNSORTABLE_DATE).all():
             raise UserError(
                 f"{_value(texts, 0)}, a date that does not sort by time as a number. Write all times as dates such as "
                 "2023-12-31 (ISO 8601)."

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import literal
-from pipeline.tabular.opening import OnError, RowError, Rows, decoded_lines, open_text
+from pipeline.tabular.opening import OnError, RowError, Rows, data_suffix, decoded_lines, open_text
 
 _REMEDY = 'Write a list of objects, or one object per line (in pandas, to_json with orient="records", lines=True).'
 
@@ -25,14 +25,15 @@ def line_rows(path: Path, encoding: str, on_error: OnError) -> Rows:
     """Yield the object on each line of a file with the number of the line.
 
     Raises:
-        UserError: The file has only one object, and it contains whole columns, or lists of rows.
+        UserError: A .json file has only one object, and it contains whole columns, or lists of rows.
     """
     count = 0
     with open_text(path, encoding, newline="\n") as lines:
         for number, row in json_lines(path, lines, encoding, on_error):
             yield number, row
             count += 1
-    if count == 1 and all(isinstance(value, (dict, list)) for value in row.values()):
+    is_document = count == 1 and data_suffix(path) == ".json"
+    if is_document and all(isinstance(value, (dict, list)) for value in row.values()):
         raise UserError(f"{path} contains a single object, and all its values are objects or lists. {_REMEDY}")
 
 
@@ -45,7 +46,7 @@ def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnErro
         try:
             value = json.loads(line, object_pairs_hook=_require_unique_keys)
         except (ValueError, RecursionError) as error:
-            why = f"cannot be read as JSON: {error}. {_REMEDY}"
+            why = f"cannot be read as JSON: {error}. Write one object per line."
             on_error(RowError(where, why, line.rstrip("\r\n")))
         else:
             if _require_object(where, value, on_error):
