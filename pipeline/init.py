@@ -135,7 +135,7 @@ def init(source: str, options: Namespace) -> None:
     # Files in data/custom are used where they are.
     copies = {} if Path(source).resolve() == CUSTOM.resolve() else data.files
     if copies and not options.dry_run:
-        require_room(copies, options.force)
+        require_room(source, copies, options.force)
     values = data.values | _column_values(source, data, options)
     if options.name:
         values["name"] = options.name

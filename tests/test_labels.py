@@ -110,7 +110,7 @@ def test_a_label_that_is_not_a_matching_vector_is_reported(label: Any, quoted: s
     assert "which contains 0 or 1 twice" in message
 
 
-def test_a_list_of_label_numbers_does_not_contain_a_label_twice() -> None:
+def test_a_list_of_only_zeros_and_ones_must_not_repeat_one_among_other_lists() -> None:
     message = load_error({"train.jsonl": jsonl(rows(60, [[2, 3], [0, 0]]))})
     assert 'line 1: "label" is [2, 3], but in data/custom/train.jsonl line 2 it is [0, 0], which contains' in message
 
@@ -235,12 +235,12 @@ def test_names_in_brackets_are_classes() -> None:
 @pytest.mark.parametrize(
     ("labels", "last"), [(["bad", "good"], "['bad']"), (["['a', 'b']", "['b']"], "a, b"), (["[1, 0]", "[0, 1]"], "0")]
 )
-def test_lists_saved_as_text_and_other_labels_are_an_error(labels: list[str], last: str) -> None:
+def test_mixing_lists_saved_as_text_with_plain_labels_is_an_error(labels: list[str], last: str) -> None:
     message = load_error({"train.jsonl": jsonl([*rows(60, labels), ("x", last)])})
     assert "train.jsonl line 61" in message and "it is the list" in message
 
 
-def test_a_label_may_be_in_a_list_twice() -> None:
+def test_a_list_with_labels_other_than_0_and_1_may_repeat_a_label() -> None:
     corpus = load_files({"train.jsonl": jsonl(rows(60, [[1, 1, 2], [0, 1, 2]]))})
     assert (corpus.task.problem_type, corpus.task.labels) == (SEVERAL, ["0", "1", "2"])
 

@@ -19,15 +19,19 @@ def custom_entries() -> list[Path]:
     return [path for path in sorted(CUSTOM.glob("*")) if not is_hidden(path.name)]
 
 
-def require_room(files: dict[Path, Path], force: bool) -> None:
-    """Raise UserError if a new file is already in data/custom, or if others are there and `force` is not set.
+def require_room(source: str, files: dict[Path, Path], force: bool) -> None:
+    """Raise UserError if the files come from data/custom, or if data/custom is not empty and `force` is not set.
 
     Args:
+        source: What the user named.
         files: Where each file goes, and where it comes from.
         force: Whether `copy_files` may remove what is in data/custom.
     """
     if any(source.parent.resolve().is_relative_to(CUSTOM.resolve()) for source in files.values()):
-        raise UserError(f'The files are already in {CUSTOM}. Run "python -m pipeline.init {CUSTOM}".')
+        raise UserError(
+            f"{source} is already in {CUSTOM}. Name the files there after their splits, such as train.csv, and run "
+            f'"python -m pipeline.init {CUSTOM}".'
+        )
     if (entries := custom_entries()) and not force:
         raise UserError(
             f"{CUSTOM} is not empty ({listing(path.name for path in entries)}). Use --force to replace everything in "
@@ -54,7 +58,7 @@ def copy_files(files: dict[Path, Path]) -> None:
         if dvc_files := [path for path in earlier if path.suffix == ".dvc"]:
             _run_dvc("remove", *dvc_files)  # This also removes the lines of DVC from .gitignore.
         for path in set(CUSTOM.iterdir()) - set(earlier):
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():
                 shutil.copytree(path, draft / path.name, symlinks=True)
             else:
                 shutil.copy2(path, draft / path.name, follow_symlinks=False)

@@ -24,9 +24,9 @@ SplitNames = NDArray[np.object_]  # the name of each row's split
 
 _DATE = r"\d{4}(-|\d{4}|$)"  # pandas also reads -1, 2024.5 and "now" as dates.
 # Dates that are numbers but do not sort by time, such as 31122023, 12.2023 and 122023. A program that reads 01122023 as
-# a number writes 1122023, but the longest date of a column is complete.
+# a number writes 1122023, but at least one date in a column has all its digits. Otherwise, the values are probably ids.
 _UNSORTABLE_DATE = r"((0?[1-9]|1[0-2])\.?|\d{3,4})(19|20)\d\d"
-_COMPLETE_DATE = re.compile(r"(\d\d\.?|\d{4})\d{4}")
+_COMPLETE_DATE = re.compile(r"(\d\d|\d\d?\.|\d{4})\d{4}")
 
 
 def split_fractions(params: DataParams, files: Collection[str], split_values: NDArray[Any] | None) -> dict[str, float]:
