@@ -48,7 +48,7 @@ def noise(runs: int, n: int, random: np.random.Generator) -> Floats:
 class Classification:
     """Runs of a binary classification whose accuracy varies between seeds, with standard deviation `deviation`."""
 
-    metrics = ("accuracy", "balanced_accuracy", "f1", "matthews_correlation")
+    metrics = ("accuracy", "balanced_accuracy", "f1", "f1_macro", "matthews_correlation")
     runs = (10, 5, 3, 2)
 
     def __init__(self, n: int, deviation: float, random: np.random.Generator) -> None:
@@ -68,7 +68,7 @@ class Classification:
 class Regression:
     """Runs of a regression whose correlation varies between seeds, with standard deviation `deviation`."""
 
-    metrics = ("roc_auc", "spearmanr")
+    metrics = ("average_precision", "pearson", "rmse", "roc_auc", "spearmanr")
     runs = (5, 3, 2)
 
     def __init__(self, n: int, deviation: float, random: np.random.Generator) -> None:
@@ -80,33 +80,47 @@ class Regression:
         self.predictions = self.labels + size * noise(self.runs[0], n, random)
 
     def jackknives(self) -> Jackknives:
-        return rank_jackknives(self.labels, self.predictions)
+        return number_jackknives(self.labels, self.predictions) | rank_jackknives(self.labels, self.predictions)
 
 
 def example_groups(n: int) -> Ints:
     return np.random.default_rng(0).permutation(n) % GROUPS
 
 
+def sums(*values: Floats) -> Floats:
+    """Return the sum of each array over all examples, and over all examples without each group."""
+    group = example_groups(values[0].shape[-1])
+    order = np.argsort(group)
+    grouped = np.stack(np.broadcast_arrays(*values))[..., order]
+    parts = np.add.reduceat(grouped, np.searchsorted(group[order], range(GROUPS)), axis=-1)
+    total = parts.sum(axis=-1, keepdims=True)
+    return np.concatenate([total, total - parts], axis=-1)
+
+
 def class_jackknives(labels: Ints, predictions: Ints) -> Jackknives:
     """Do the same as `jackknife` for each run, but a thousand times faster, from the counts in each group."""
-    n, group = len(labels), example_groups(len(labels))
-    weights = np.stack(np.broadcast_arrays(labels * predictions, predictions, labels, np.ones_like(labels)))
-    order = np.argsort(group)
-    counts = np.add.reduceat(weights[..., order], np.searchsorted(group[order], range(GROUPS)), axis=-1)
-    total = counts.sum(axis=-1, keepdims=True)
-    correct, predicted, actual, n = np.concatenate([total, total - counts], axis=-1)
+    correct, predicted, actual, n = sums(labels * predictions, predictions, labels, np.ones_like(labels))
     negatives = n - predicted - actual + correct
     return {
         "accuracy": (correct + negatives) / n,
         "balanced_accuracy": (correct / actual + negatives / (n - actual)) / 2,
         "f1": 2 * correct / (predicted + actual),
+        "f1_macro": correct / (predicted + actual) + negatives / (2 * n - predicted - actual),
         "matthews_correlation": (n * correct - predicted * actual)
         / np.sqrt(predicted * (n - predicted) * actual * (n - actual)),
     }
 
 
+def number_jackknives(labels: Floats, predictions: Floats) -> Jackknives:
+    """Do the same for metrics of numbers."""
+    x, y, n = labels, predictions, np.ones_like(labels)
+    x, y, xx, yy, xy, errors, n = sums(x, y, x * x, y * y, x * y, (x - y) ** 2, n)
+    correlation = (n * xy - x * y) / np.sqrt((n * xx - x**2) * (n * yy - y**2))
+    return {"pearson": correlation, "rmse": np.sqrt(errors / n)}
+
+
 def rank_jackknives(labels: Floats, predictions: Floats) -> Jackknives:
-    """Do the same for metrics of ranks. For ROC AUC, labels above 0 are class 1."""
+    """Do the same for metrics of ranks. For ROC AUC and average precision, labels above 0 are class 1."""
     n, positive = len(labels), labels > 0
     in_group = np.eye(GROUPS)[example_groups(n)].T
     included = np.concatenate([np.ones((1, n)), 1 - in_group])  # which examples each score includes
@@ -120,14 +134,22 @@ def rank_jackknives(labels: Floats, predictions: Floats) -> Jackknives:
 
     sizes, positives = included.sum(axis=1), (included * positive).sum(axis=1)
     x = (ranks(labels) - (sizes[:, None] + 1) / 2) * included
-    areas, correlations = [], []
+    areas, correlations, precisions = [], [], []
     for run in predictions.reshape(-1, n):
         y = ranks(run)
         pairs = positives * (sizes - positives)
         areas.append(((y * positive).sum(axis=1) - positives * (positives + 1) / 2) / pairs)
         correlations.append((x * y).sum(axis=1) / (x * x).sum(axis=1))
+        descending = np.argsort(-run)
+        hits = (included * positive)[:, descending]
+        precision = np.cumsum(hits, axis=1) / np.maximum(np.cumsum(included[:, descending], axis=1), 1)
+        precisions.append((precision * hits).sum(axis=1) / positives)
     shape = (*predictions.shape[:-1], -1)
-    return {"roc_auc": np.reshape(areas, shape), "spearmanr": np.reshape(correlations, shape)}
+    return {
+        "average_precision": np.reshape(precisions, shape),
+        "roc_auc": np.reshape(areas, shape),
+        "spearmanr": np.reshape(correlations, shape),
+    }
 
 
 def test_the_fast_jackknives_match_the_jackknives_of_the_metrics() -> None:
@@ -138,9 +160,12 @@ def test_the_fast_jackknives_match_the_jackknives_of_the_metrics() -> None:
     for name in Classification.metrics:
         assert right[name][1, 2] == pytest.approx(jackknife(name, classes.labels, predictions), abs=1e-12)
     run = ranks.predictions[1, 2]
-    area = jackknife("roc_auc", (ranks.labels > 0).astype(int), run > 0, np.stack([-run, run], axis=1))
-    assert ranks.jackknives()["roc_auc"][1, 2] == pytest.approx(area, abs=1e-12)
-    assert ranks.jackknives()["spearmanr"][1, 2] == pytest.approx(jackknife("spearmanr", ranks.labels, run), abs=1e-12)
+    for name in Regression.metrics:
+        if name in ("average_precision", "roc_auc"):
+            expected = jackknife(name, (ranks.labels > 0).astype(int), run > 0, np.stack([-run, run], axis=1))
+        else:
+            expected = jackknife(name, ranks.labels, run)
+        assert ranks.jackknives()[name][1, 2] == pytest.approx(expected, abs=1e-12)
 
 
 def differences(jackknives: Jackknives, numbers: Sequence[int]) -> Iterator[tuple[str, int, bool, Difference]]:
