@@ -307,20 +307,20 @@ def _print_diff(before: str, after: str) -> None:
     _print("", *(list(lines) or [f"{PARAMS} stays as it is."]))
 
 
-def _print_next_steps(before: Params, has_files: bool, copied: bool, fresh: bool) -> None:
+def _print_next_steps(before: Params, has_files: bool, has_copies: bool, fresh: bool) -> None:
     if fresh:
         _print("", "Removed dvc.lock and the committed results in metrics.")
     elif LOCK.exists() and before.data.task not in ("custom", "hub"):
         _print("", "The committed results of the example are still here. With --fresh, init removes them.")
     if not has_files and custom_entries():
         _print("", f"The files in {CUSTOM} are not used any more.")
-    if has_files and not copied:
+    if has_files and not has_copies:
         _print(
             "",
             f'If files in {CUSTOM} are new or have changed, run "dvc add {CUSTOM}/FILE && git add {CUSTOM}" for each '
             f'one first. For links and small files, "git add {CUSTOM}" is enough.',
         )
-    add = f"git add {CUSTOM} && " if copied else ""
+    add = f"git add {CUSTOM} && " if has_copies else ""
     _print("", "Next:", f'  {add}git commit -am "My data"', "  dvc repro")
     checkpoint = before.model.checkpoint
     _print("", f"This fine-tunes {checkpoint} with a learning rate of {before.train.lr:g}, as params.yaml says.")

@@ -245,14 +245,14 @@ def test_a_list_with_labels_other_than_0_and_1_may_repeat_a_label() -> None:
     assert (corpus.task.problem_type, corpus.task.labels) == (SEVERAL, ["0", "1", "2"])
 
 
-OTHER_LISTS = [
+UNSUPPORTED_LISTS = [
     "['a' 'b']", "['a'\n 'b']", "[np.str_('a')]", "[a, b]", "['a', 'b'", "('a', 'b')", "{'b', 'a'}", "{a,b}", "[1 0 1]",
     "[1. 0. 1.]", "[True False True]", "[0 0 0 ... 0 0 1]", "1 0 1", "1,0,1", "(1, 0, 1)",
     "tensor([0., 1., 0.])", "array([0, 1, 0])", '{"choices": ["Sport", "Politics"]}',
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", OTHER_LISTS)
+@pytest.mark.parametrize("text", UNSUPPORTED_LISTS)
 def test_a_list_in_another_form_is_rejected(text: str) -> None:
     """Label Studio writes several choices as an object, and a single choice as plain text."""
     files = {"train.jsonl": jsonl(rows(60, ["Sport", "Politics", text]))}

@@ -251,10 +251,11 @@ def compare(a: Side, b: Side) -> Comparison:
 
 def _require_same_signature(side: Side) -> None:
     """Raise UserError if the runs of a group differ in anything except their seed or fold."""
-    first, *others = side.folds or side.runs
+    runs = side.folds or side.runs
+    first = runs[0]
     varied = list(first.predictions) if side.folds else ["seed"]
     command = "folds" if side.folds else "seeds"
-    for run in others:
+    for run in runs[1:]:
         expected = first.signature | {entry: run.signature[entry] for entry in varied}
         if changes := _changes(expected, run.signature):
             raise UserError(

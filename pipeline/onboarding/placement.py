@@ -27,7 +27,7 @@ def require_room(source: str, files: dict[Path, Path], force: bool) -> None:
         files: Where each file goes, and where it comes from.
         force: Whether `copy_files` may remove what is in data/custom.
     """
-    if any(source.parent.resolve().is_relative_to(CUSTOM.resolve()) for source in files.values()):
+    if any(path.parent.resolve().is_relative_to(CUSTOM.resolve()) for path in files.values()):
         raise UserError(
             f"{source} is already in {CUSTOM}. Name the files there after their splits, such as train.csv, and run "
             f'"python -m pipeline.init {CUSTOM}".'
@@ -42,8 +42,8 @@ def require_room(source: str, files: dict[Path, Path], force: bool) -> None:
 def copy_files(files: dict[Path, Path]) -> None:
     """Replace everything in data/custom except hidden files, and let DVC track the new files.
 
-    If this is interrupted, data/custom has all of the earlier files or all of the new ones. Only the earlier .dvc files
-    may already be removed.
+    If this is interrupted, data/custom has all of the earlier files or all of the new ones, but the earlier .dvc files
+    may be gone.
 
     Args:
         files: Where each file goes, and where it comes from.

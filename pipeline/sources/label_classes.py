@@ -190,12 +190,12 @@ def vector_length(column: LabelColumn) -> int | None:
     """
     lists = [value for value in column.values if value.labels or isinstance(value.raw, list)]
     length = max(len(value.items) for value in lists)
-    if length > 1 and all(len(value.items) == length and _is_vector(value) for value in lists):
+    if length > 1 and all(_is_vector(value, length) for value in lists):
         return length
-    for value in filter(_is_vector, lists):
+    for value in lists:
         size = len(value.items)
-        if size > len({as_bit(item) for item in value.items}):
-            mismatch = next(other for other in lists if len(other.items) != size or not _is_vector(other))
+        if _is_vector(value, size) and len({as_bit(item) for item in value.items}) < size:
+            mismatch = next(candidate for candidate in lists if not _is_vector(candidate, size))
             raise UserError(
                 f"{mismatch.where}: {column.name} is {literal(mismatch.items)}, but in {value.where} it is "
                 f"{literal(value.items)}, which contains 0 or 1 twice, as in a vector with 0 or 1 for each label. "
@@ -204,8 +204,8 @@ def vector_length(column: LabelColumn) -> int | None:
     return None
 
 
-def _is_vector(value: LabelValue) -> bool:
-    return all(as_bit(item) is not None for item in value.items)
+def _is_vector(value: LabelValue, length: int) -> bool:
+    return len(value.items) == length and all(as_bit(item) is not None for item in value.items)
 
 
 def encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[list[int] | None]]:

@@ -17,7 +17,7 @@ from pipeline.params import DataParams
 from pipeline.sources.label_values import (
     has_value,
     is_minus_one,
-    is_other_list,
+    is_unsupported_list,
     label_columns,
     label_texts,
     list_from_text,
@@ -226,7 +226,7 @@ def _split_text(text: str, separator: str, where: str, name: str) -> list[Any]:
     items = list_from_text(text)
     if items is not None:
         return items
-    if is_other_list(text):
+    if is_unsupported_list(text):
         raise UserError(
             f"{where}: {name} is {literal(text)}, which looks like a list, but is neither a JSON nor a Python list. "
             'Write a JSON list, such as ["a", "b"] or [0, 1, 0]. If it is a class, set data.problem_type='
@@ -240,11 +240,11 @@ def _require_same_form(column: LabelColumn) -> None:
     texts = [value for value in column.values if isinstance(value.raw, str) and value.labels]
     are_lists = [list_from_text(value.raw) is not None for value in texts]
     if any(are_lists) and not all(are_lists):
-        plain = texts[are_lists.index(False)]
-        example = texts[are_lists.index(True)]
+        plain_label = texts[are_lists.index(False)]
+        list_label = texts[are_lists.index(True)]
         raise UserError(
-            f"{plain.where}: {column.name} is {literal(plain.raw)}, but in {example.where} it is the list "
-            f"{literal(example.raw)}. Write all labels in the same way. If they are classes, set "
+            f"{plain_label.where}: {column.name} is {literal(plain_label.raw)}, but in {list_label.where} it is the "
+            f"list {literal(list_label.raw)}. Write all labels in the same way. If they are classes, set "
             "data.problem_type=single_label_classification."
         )
 

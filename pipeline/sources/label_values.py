@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity
 
 # A list that is neither a JSON nor a Python list: a vector as NumPy or torch print it, quoted labels in parentheses, an
 # array of PostgreSQL, or zeros and ones without brackets. An object starts like such an array.
-_OTHER_LIST = re.compile(
+_UNSUPPORTED_LIST = re.compile(
     r"""tensor\(|array\(|\{|[\[(]\s*['"]|\[np\.|\[[^\s,]*[\s,].*\]\Z|\(?[01](?:[\s,]+[01]){2,}\)?\Z""", re.DOTALL
 )
 _JOINED_TEXTS = re.compile(r"""['"]\s+['"]""")  # NumPy writes no commas between texts, so Python would join them.
@@ -152,6 +152,6 @@ def list_from_text(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def is_other_list(text: str) -> bool:
+def is_unsupported_list(text: str) -> bool:
     """Return whether a text is probably a list of labels, but not in a form that `list_from_text` reads."""
-    return _OTHER_LIST.match(text.strip()) is not None
+    return _UNSUPPORTED_LIST.match(text.strip()) is not None
