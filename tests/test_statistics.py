@@ -65,6 +65,24 @@ class Classification:
         return class_jackknives(self.labels, np.where(right, self.labels, 1 - self.labels))
 
 
+class SeveralLabels:
+    """Runs of a multi-label classification with three labels, each like those of `Classification`."""
+
+    metrics = ("f1_micro",)
+    runs = (10, 5, 3, 2)
+
+    def __init__(self, n: int, deviation: float, random: np.random.Generator) -> None:
+        columns = [Classification(n, deviation, random) for _ in range(3)]
+        self.labels = np.stack([column.labels for column in columns], axis=-1)
+        right = np.stack([column._ease > 0 for column in columns], axis=-1)
+        self.predictions = np.where(right, self.labels, 1 - self.labels)
+
+    def jackknives(self) -> Jackknives:
+        correct = (self.labels * self.predictions).sum(axis=-1)
+        correct, total = sums(correct, (self.labels + self.predictions).sum(axis=-1))
+        return {"f1_micro": 2 * correct / total}
+
+
 class Regression:
     """Runs of a regression whose correlation varies between seeds, with standard deviation `deviation`."""
 
@@ -159,6 +177,9 @@ def test_the_fast_jackknives_match_the_jackknives_of_the_metrics() -> None:
     predictions = np.where(classes._ease[1, 2] > 0, classes.labels, 1 - classes.labels)
     for name in Classification.metrics:
         assert right[name][1, 2] == pytest.approx(jackknife(name, classes.labels, predictions), abs=1e-12)
+    several = SeveralLabels(300, 0.01, random)
+    expected = jackknife("f1_micro", several.labels, several.predictions[1, 2])
+    assert several.jackknives()["f1_micro"][1, 2] == pytest.approx(expected, abs=1e-12)
     run = ranks.predictions[1, 2]
     for name in Regression.metrics:
         if name in ("average_precision", "roc_auc"):
@@ -185,13 +206,14 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -
     [
         (Classification, 408, 0.015),
         (Regression, 408, 0.015),
+        (SeveralLabels, 408, 0.015),
         pytest.param(Classification, 408, 0.005, marks=pytest.mark.simulation),
         pytest.param(Classification, 1725, 0.005, marks=pytest.mark.simulation),
         pytest.param(Classification, 1725, 0.015, marks=pytest.mark.simulation),
     ],
 )
 def test_equal_groups_are_called_different_in_5_percent_of_cases(
-    simulation: type[Classification | Regression], n: int, deviation: float
+    simulation: type[Classification | SeveralLabels | Regression], n: int, deviation: float
 ) -> None:
     random = np.random.default_rng(0)
     alarms: Counter[tuple[str, int, bool]] = Counter()
