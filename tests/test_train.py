@@ -179,6 +179,14 @@ def test_a_nested_sample_takes_groups_as_a_whole() -> None:
     assert abs(labels[sample].mean() - labels.mean()) < 0.01
 
 
+def test_a_nested_sample_of_a_single_group_is_random_and_stratified() -> None:
+    labels, groups = np.repeat([0, 1], 160), np.zeros(320, dtype=np.int64)  # For example, all pairs share a question.
+    small, large, reseeded = (nested_sample(labels, groups, size, seed) for size, seed in ((40, 1), (160, 1), (40, 2)))
+    assert labels[small].mean() == labels[large].mean() == 0.5
+    assert set(small) < set(large)
+    assert set(small) != set(reseeded)
+
+
 def test_a_nested_sample_of_numbers_and_of_several_labels_is_random() -> None:
     groups = np.arange(1000)
     for labels in (np.linspace(0, 5, 1000), np.zeros((1000, 3), dtype=np.int64)):

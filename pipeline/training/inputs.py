@@ -100,20 +100,29 @@ def nested_sample(labels: NDArray[np.generic], groups: NDArray[np.integer], size
     """Return the positions of `size` training examples, in ascending order.
 
     With the same seed, a smaller sample is part of a larger one. Each class has nearly the same proportion as in all
-    examples. Examples of the same group are drawn together, but the last group of a class may be incomplete.
+    examples. Examples of the same group are drawn together, but the last group of a class may be incomplete. Its
+    examples are then a random sample of it.
 
     Args:
         labels: Class numbers, shape (n,). The labels of other problem types do not stratify the sample.
         groups: Numbers from 0, shape (n,).
     """
-    random_rank = np.random.default_rng(seed).permutation(int(groups.max()) + 1)[groups]
+    random = np.random.default_rng(seed)
+    group_order = random.permutation(int(groups.max()) + 1)
     are_classes = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
-    examples = pd.DataFrame({"class": labels if are_classes else 0, "rank": random_rank})
-    examples["class"] = examples.groupby("rank")["class"].transform("first")  # A group counts for a single class.
-    shuffled = examples.sort_values("rank", kind="stable")
-    # Each example's position within its class, from 0 to 1. Sorted by it, the first n examples have nearly the same mix
-    # of classes for any n.
-    by_class = shuffled.groupby("class")["rank"]
-    position = (by_class.cumcount() + 0.5) / by_class.transform("size")
-    chosen: NDArray[np.intp] = position.sort_values(kind="stable").index[:size].to_numpy()
+    examples = pd.DataFrame({"class": labels if are_classes else 0, "group": group_order[groups]})
+    examples = examples.iloc[random.permutation(len(examples))]
+    # Order the examples of each group so that its first n examples have nearly the same mix of classes for any n.
+    examples["position"] = _relative_positions(examples, ["group", "class"])
+    examples = examples.sort_values(["group", "position"], kind="stable")
+    # Then order all examples in the same way. A group counts for a single class.
+    examples["class"] = examples.groupby("group")["class"].transform("first")
+    examples["position"] = _relative_positions(examples, ["class"])
+    chosen: NDArray[np.intp] = examples.sort_values("position", kind="stable").index[:size].to_numpy()
     return np.sort(chosen)
+
+
+def _relative_positions(examples: pd.DataFrame, columns: list[str]) -> pd.Series:
+    """Return each example's position among the examples with the same values in these columns, from 0 to 1."""
+    similar = examples.groupby(columns)["group"]
+    return (similar.cumcount() + 0.5) / similar.transform("size")
