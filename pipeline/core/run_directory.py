@@ -30,7 +30,7 @@ def code_digest() -> str:
 
 
 def inputs_digest(directories: list[Path]) -> str:
-    """Hash the files in `directories`, except for those that .dvcignore excludes.
+    """Hash the files in `directories`, except for files that do not change the result.
 
     `Dataset.map` in a notebook leaves its results next to the dataset that it has opened, and macOS adds .DS_Store.
     """

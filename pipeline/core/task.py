@@ -57,8 +57,7 @@ class Task:
     @property
     def verdict_split_first(self) -> list[str]:
         """The splits with scores, starting with the one that verdicts are based on."""
-        first = self.verdict_split
-        return [first, *(split for split in self.scored_splits if split != first)]
+        return sorted(self.scored_splits, key=lambda split: split != self.verdict_split)
 
     @property
     def pairs(self) -> bool:

@@ -274,7 +274,7 @@ def _common_splits(runs: Sequence[Run]) -> list[str]:
     for run in rest:
         _require_same_examples(first, run)
     splits = []
-    for split in _verdict_first(first.task):
+    for split in first.task.verdict_split_first:
         if all(_have_same_examples(first, run, split) for run in rest):
             splits.append(split)
         else:
@@ -289,19 +289,13 @@ def _require_same_examples(left: Run, right: Run) -> None:
         differences = _describe_changes(_changes(asdict(left.task), asdict(right.task)))
         raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
     noun = left.task.noun
-    split = _verdict_first(left.task)[0]
+    split = left.task.verdict_split_first[0]
     if not _have_same_examples(left, right, split):
         left_count, right_count = (f"{len(run.texts[split]):,}" for run in (left, right))
         detail = f"{left.name} has {left_count}, and {right.name} has {right_count}"
         if left_count == right_count:
             detail = f"Both have {left_count}, but their texts, labels or order differ"
         raise UserError(f"{names} were scored on different {split} {noun}. {detail}. Compare runs on the same {noun}.")
-
-
-def _verdict_first(task: Task) -> list[str]:
-    """Return the splits that can be compared. The split of the verdict comes first, if it is one of them."""
-    # `Task.verdict_split_first` would add a second split to the only one of a fold group.
-    return sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
 
 
 def _have_same_examples(left: Run, right: Run, split: str) -> bool:
