@@ -45,6 +45,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.metrics import r2_score
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pipeline.core.dataset_files import load_split
@@ -52,7 +53,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output
 from pipeline.core.paths import CLASSIFIER, TOKENIZED
 from pipeline.core.task import read_task
-from pipeline.evaluation.metrics import logits_to_predictions
+from pipeline.evaluation.metrics import accuracy, logits_to_predictions
 from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
@@ -106,9 +107,8 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         if int8:
             _write_int8(draft / _FP32, draft / _INT8)
             logits = logits_of(OnnxModel(draft / _INT8))
-            agreement = _agreement(
-                logits_to_predictions(task.problem_type, expected), logits_to_predictions(task.problem_type, logits)
-            )
+            predictions = [logits_to_predictions(task.problem_type, values) for values in (expected, logits)]
+            agreement = float((r2_score if task.problem_type == "regression" else accuracy)(*predictions))
             if not agreement >= _LEAST_AGREEMENT:  # also if it is NaN
                 raise UserError(
                     f"The agreement of int8 with fp32 is {agreement:.2%}, and at least {_LEAST_AGREEMENT:.0%} is "
@@ -168,17 +168,6 @@ class OnnxModel(torch.nn.Module):
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         [logits] = self._session.run(["logits"], {name: inputs[name].numpy() for name in self._names})
         return {"logits": torch.from_numpy(logits)}
-
-
-def _agreement(expected: NDArray[Any], predictions: NDArray[Any]) -> float:
-    """Return the proportion of equal predictions.
-
-    For a regression, return the proportion of the variance of the expected predictions that the other predictions
-    explain.
-    """
-    if expected.dtype.kind == "f":
-        return float(1 - np.square(predictions - expected).mean() / np.square(expected - expected.mean()).mean())
-    return float((predictions == expected).reshape(len(expected), -1).all(axis=1).mean())
 
 
 def main() -> None:

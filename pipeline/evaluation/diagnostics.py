@@ -79,7 +79,7 @@ def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -
 def class_scores(labels: Values, predictions: Values, classes: int = 2) -> list[dict[str, float | None]]:
     """Return the scores of each class or label against the rest.
 
-    Precision is None if the class is never predicted, and recall is None if no example has the class.
+    Precision is None if the class is never predicted, recall if no example has the class, and F1 if both are None.
     """
     counts = (column.tolist() for column in class_counts(labels, predictions, classes))
     return [
@@ -87,7 +87,7 @@ def class_scores(labels: Values, predictions: Values, classes: int = 2) -> list[
             "n": actual,
             "precision": correct / predicted if predicted else None,
             "recall": correct / actual if actual else None,
-            "f1": 2 * correct / max(predicted + actual, 1),
+            "f1": 2 * correct / (predicted + actual) if predicted + actual else None,
         }
         for correct, predicted, actual in zip(*counts, strict=True)
     ]
