@@ -53,6 +53,19 @@ def test_wrong_shard_numbers_are_an_error(numbers: list[int], total: int, messag
         load_files({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
 
 
+def test_a_directory_of_a_split_must_not_be_a_link_or_contain_directories() -> None:
+    load_files({"train/part.csv": CSV, "dev.csv": CSV}, split=FIXED)
+    Path("data/custom/train").rename("elsewhere")
+    Path("data/custom/train").symlink_to(Path("elsewhere").absolute())
+    with pytest.raises(UserError, match=r"^data/custom/train is a link to a directory"):
+        load_files({}, split=FIXED)
+    Path("data/custom/train").unlink()
+    Path("elsewhere").rename("data/custom/train")
+    Path("data/custom/train/sub").mkdir()
+    with pytest.raises(UserError, match=r"^data/custom/train/sub is a directory\."):
+        load_files({}, split=FIXED)
+
+
 def test_spaces_around_the_names_of_columns_are_ignored() -> None:
     corpus = load_files({"train.csv": csv(FEW, "text , label"), "dev.csv": CSV}, split=FIXED)
     assert examples(corpus, "train") == examples(corpus, "validation")

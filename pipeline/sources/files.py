@@ -32,8 +32,9 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
     """Return the file of each split, or its shards in order. Train comes first.
 
     Raises:
-        UserError: Train has no file, a split has several candidates, shards are missing, or the copy of the repository
-            in which an experiment runs does not have a file because it is not tracked.
+        UserError: Train has no file, a split has several candidates, shards are missing, the directory of a split is a
+            link or contains a directory, or the copy of the repository in which an experiment runs does not have a file
+            because it is not tracked.
     """
     candidates, ignored = _candidates(directory)
     _require_all_shards(candidates)
@@ -78,12 +79,20 @@ def _candidates(directory: Path) -> tuple[Candidates, list[str]]:
 
     Returns:
         The files, and the names that are not those of a split.
+
+    Raises:
+        UserError: The directory of a split is a link, or contains a directory.
     """
     candidates: Candidates = {}
     ignored = []
     for path in _visible(directory) if directory.is_dir() else []:
         split = split_from_name(path)
         files = [file for file in (_visible(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
+        if split and path.is_dir():
+            if path.is_symlink():
+                raise UserError(f"{path} is a link to a directory, and DVC would not notice changes in it. Link files.")
+            if subdirectory := next((file for file in files if file.is_dir()), None):
+                raise UserError(f"{subdirectory} is a directory. Move its files to {path}.")
         if split is None or not files:
             ignored.append(path.name)
         else:
