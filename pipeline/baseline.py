@@ -83,7 +83,12 @@ def _read_train(raw: Path, task: Task) -> pd.DataFrame:
     table = read_split(raw, TRAIN, "download").select([*task.text_columns, "label"])
     if len(table) > _MOST_ROWS:
         log.info("the linear model learns from a random %s of %s %s", f"{_MOST_ROWS:,}", f"{len(table):,}", task.noun)
-        table = table.take(np.sort(np.random.default_rng(0).choice(len(table), _MOST_ROWS, replace=False)))
+        sample = np.random.default_rng(0).choice(len(table), _MOST_ROWS, replace=False)
+        if task.problem_type == "single_label_classification":
+            # The solver needs at least two classes, so the first row of each class is always there.
+            _, first_rows = np.unique(table["label"].to_numpy(), return_index=True)
+            sample = np.union1d(sample, first_rows)
+        table = table.take(np.sort(sample))
     rows = table.to_pandas()
     if any((rows[name].str.len() > _MOST_CHARACTERS).any() for name in task.text_columns):
         log.info("the linear model reads only the first %s characters of each text", f"{_MOST_CHARACTERS:,}")
