@@ -21,7 +21,8 @@ def options_parser() -> ArgumentParser:
     parser.add_argument("group", metavar="GROUP", nargs="?", help="a fold group, as python -m pipeline.folds prints it")
     parser.add_argument(
         "--apply", metavar="FILE", type=Path,
-        help="write copies of your data files in which the verdicts in this file replace the labels",
+        help="write copies of your data files in which the verdicts in this file replace the labels, and name them in "
+        "params.yaml",
     )  # fmt: skip
     parser.add_argument(
         "--out", metavar="DIRECTORY", type=Path, default=Path("data/corrected"),
@@ -41,7 +42,14 @@ import pandas as pd
 from pipeline.cleaning.corrections import correct, require_own_files
 from pipeline.cleaning.error_count import estimate_label_errors
 from pipeline.cleaning.ranking import rank
-from pipeline.cleaning.report import page, read_verdicts, require_no_verdicts, require_unused_names, write_suspects
+from pipeline.cleaning.report import (
+    page,
+    read_verdicts,
+    require_no_verdicts,
+    require_separable_labels,
+    require_unused_names,
+    write_suspects,
+)
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
@@ -50,7 +58,8 @@ from pipeline.core.text import aligned
 from pipeline.experiments.cross_validation import FOLDS
 from pipeline.experiments.revisions import Run
 from pipeline.experiments.sides import OUT_OF_FOLD, describe_degenerate_runs, read_side
-from pipeline.params import load_params
+from pipeline.onboarding.params_file import edit_values
+from pipeline.params import PARAMS, load_params
 
 
 def find_suspects(group: str) -> None:
@@ -58,7 +67,7 @@ def find_suspects(group: str) -> None:
 
     Raises:
         UserError: The group does not exist or is not a fold group, its data has changed, a text column has the name
-            of a column of suspects.csv, or that file has verdicts.
+            of a column of suspects.csv, a label contains "|", or suspects.csv has verdicts.
     """
     side = read_side(group)
     if not side.folds:
@@ -66,6 +75,7 @@ def find_suspects(group: str) -> None:
     [run] = side.runs
     task, predictions, directory = run.task, run.predictions[OUT_OF_FOLD], FOLDS / group
     require_unused_names(task.text_columns)
+    require_separable_labels(task)
     require_no_verdicts(directory / "suspects.csv")
     remedy = f"If {group} ran with -S data.KEY=VALUE, set the key in params.yaml."
     try:
@@ -87,8 +97,7 @@ def find_suspects(group: str) -> None:
             wrong, low, high = (f"{value:,.0f}" for value in (count.wrong, count.low, count.high))
             table.append([count.name, f"{count.rows:,}", wrong, f"{low} to {high}"])
         print("\n".join(aligned(table, "right")))
-        print("Some of these errors are mistakes of the model, so usually fewer labels are wrong.")
-        print("The interval does not cover these mistakes, so the true number is often below it.")
+        print("Some of these are mistakes of the model, so the true number is usually lower, often below the interval.")
     if warning := describe_degenerate_runs(side, OUT_OF_FOLD):
         print(f"Warning: {warning}. The estimate and the ranking say little.")
     print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")
@@ -109,7 +118,7 @@ def _matches(task: Task, rows: pd.DataFrame, run: Run) -> bool:
 
 
 def apply_verdicts(file: Path, out: Path) -> None:
-    """Write copies of the user's files with the verdicts as labels, and print how to train with them.
+    """Write copies of the user's files with the verdicts as labels, and name them in params.yaml.
 
     Raises:
         UserError: `require_own_files` or `correct` raises it, or the file has no verdicts.
@@ -121,10 +130,12 @@ def apply_verdicts(file: Path, out: Path) -> None:
         raise UserError(f"{file} has no verdicts. Write the right label of a row into its column verdict.")
     corrections = correct(params, verdicts, out)
     counts = ", ".join(f"{count} in {split}" for split, count in corrections.counts.items())
-    print(f"Changed labels: {counts or 'none'}. To train with the corrected files:")
+    settings = {f"data.{name}": value for name, value in corrections.settings.items()}
+    write_text(PARAMS, edit_values(PARAMS.read_text(encoding="utf-8"), settings))
+    print(f"Changed labels: {counts or 'none'}. {PARAMS} now names the corrected files. To train with them:")
     print("  " + shlex.join(["dvc", "add", *map(str, corrections.files)]))
-    print(f"  git add {shlex.quote(str(out))}")
-    print("  dvc exp run " + " ".join(f"-S {shlex.quote(override)}" for override in corrections.overrides))
+    print("  " + shlex.join(["git", "add", str(out), str(PARAMS)]))
+    print("  dvc repro")
 
 
 def main() -> None:

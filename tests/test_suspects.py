@@ -21,16 +21,23 @@ from kinds import TASKS
 from pipeline.cleaning.corrections import Corrections, correct, require_own_files
 from pipeline.cleaning.error_count import estimate_label_errors
 from pipeline.cleaning.ranking import label_name, rank
-from pipeline.cleaning.report import page, read_verdicts, require_no_verdicts, require_unused_names, write_suspects
+from pipeline.cleaning.report import (
+    page,
+    read_verdicts,
+    require_no_verdicts,
+    require_separable_labels,
+    require_unused_names,
+    write_suspects,
+)
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.evaluation.predictions import Predictions
-from pipeline.experiments.identity import load_overridden_params
 from pipeline.experiments.revisions import Run
 from pipeline.experiments.sides import OUT_OF_FOLD
-from pipeline.params import DataParams
+from pipeline.onboarding.params_file import edit_values
+from pipeline.params import PARAMS, DataParams, load_params
 from pipeline.sources import demo
 from pipeline.sources.custom import load_custom
 from pipeline.suspects import _matches, main
@@ -186,7 +193,7 @@ def test_verdicts_are_never_overwritten() -> None:
     [
         ("verdict,text\nno,a\n", 'no column "idx"'),
         ("verdict,idx\nno,1\n", 'no column "text"'),
-        ("verdict,idx,text\nno,1.5,a\n", 'the idx "1.5" is not a number'),
+        ("verdict,idx,text\nno,1.5,a\n", 'the idx "1.5" is not a whole number'),
         ("verdict,idx,text\nno,1,é\n", 'save it as "CSV UTF-8"'),  # Excel's "CSV"
     ],
 )
@@ -194,6 +201,13 @@ def test_another_file_is_rejected(content: str, message: str) -> None:
     Path("suspects.csv").write_text(content, encoding="cp1252")
     with pytest.raises(UserError, match=message):
         read_verdicts(Path("suspects.csv"), ["text"])
+
+
+def test_a_label_with_the_separator_of_labels_is_rejected() -> None:
+    labels = ["a|b", "c"]
+    require_separable_labels(replace(TASK, labels=labels))
+    with pytest.raises(UserError, match=r'the label "a\|b" contains "\|"'):
+        require_separable_labels(replace(TASK, problem_type="multi_label_classification", labels=labels))
 
 
 def test_a_text_column_with_the_name_of_a_column_of_the_file_is_rejected() -> None:
@@ -226,11 +240,13 @@ def apply_verdicts(params: DataParams, verdicts: dict[int, str]) -> Corrections:
 
 
 def corrected_params(settings: dict[str, Any], corrections: Corrections) -> DataParams:
-    """Apply the overrides of the corrections to params.yaml, as `dvc exp run -S` does."""
+    """Edit params.yaml as the command does, and load it."""
     changes = {f"data.{key}": value for key, value in settings.items() if key != "split"}
     changes |= {f"data.split.{key}": value for key, value in settings.get("split", {}).items()}
     params_file(Path(), {"data.task": "custom", **changes})
-    return load_overridden_params(corrections.overrides).data
+    edited = {f"data.{name}": value for name, value in corrections.settings.items()}
+    PARAMS.write_text(edit_values(PARAMS.read_text(), edited))
+    return load_params().data
 
 
 def columns_of_labels(examples: list[tuple[str, list[int]]]) -> str:
@@ -282,6 +298,16 @@ CORPORA: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"split": {"type": "stratify", "column": "user", "seed": 0, "fractions": [0.4, 0.3, 0.3]}},
         "y",
     ),
+    "names with signs": ({"train.csv": csv_text(rows(90, ['a="1"', "b\\x$", "tab\there"]))}, {}, "b\\x$"),
+    "characters that a CSV file cannot have": (
+        {
+            "train.jsonl": jsonl([(f"{text}\0", label) for text, label in rows(90, ["x", "y"])]).replace(
+                "text", " text ", 90
+            )
+        },
+        {"text_column_names": [" text "]},
+        "y",
+    ),
     "groups": (
         {"train.csv": csv_text(USERS, "text,label,user")},
         {"split": {"type": "group", "column": "user"}, "slice_columns": ["user"]},
@@ -316,7 +342,19 @@ def test_corrected_files_change_only_the_labels_with_a_verdict(corpus: str) -> N
     assert changes == 1
     changed = load_source_rows(new_params).labeled
     [label] = changed["label"][changed["idx"] == idx]
-    assert label_name(task, label) == {"b|a": "a|b", "7654321.125": "7.65432e+06"}.get(verdict, verdict)
+    assert label_name(task, label) == {"b|a": "a|b"}.get(verdict, verdict)
+
+
+@pytest.mark.parametrize("on_missing", ["error", "drop"])
+def test_copies_that_a_run_would_read_differently_are_not_written(on_missing: str) -> None:
+    """Without another negative label, -1 means a missing label."""
+    write_files({
+        "train.csv": csv_text([*rows(60, [0.5, 1.5]), ("negative", -3.0)]),
+        "validation.csv": csv_text(rows(30, [0.5, -1.0], seed=1)),
+    })  # fmt: skip
+    with pytest.raises(UserError, match="--apply has written nothing, because "):
+        apply_verdicts(data_params(task="custom", on_missing=on_missing, split={"type": "fixed"}), {60: "3"})
+    assert not Path("data/corrected").exists()
 
 
 DROPPED: dict[str, tuple[str, str, str]] = {
@@ -389,7 +427,6 @@ def test_a_row_with_two_verdicts_is_rejected(answers: list[str], two_class_param
 @pytest.mark.parametrize(
     ("labels", "header", "message"),
     [
-        (["a=1", "b"], "text,label", 'cannot pass the label "a=1" to DVC'),
         (["a", "b"], "split,label", 'writes a column "split", but your data already has one'),
     ],
 )
@@ -475,10 +512,10 @@ def test_wrong_labels_are_found_corrected_and_the_gain_is_measured(tiny: TinyMak
     assert changes
     assert sum(map(int, re.findall(r"\d+", changes[1]))) == 12
     for command in re.findall(r"^  (.*)$", printed, re.M):
-        project.run("bash", "-c", f"{command} --name corrected" if command.startswith("dvc exp run") else command)
+        project.run("bash", "-c", command)
     corrected = (project.root / "data" / "corrected" / "train.jsonl").read_text()
     assert not re.search('court.*"other"', corrected)
-    comparison = project.run(python, "-m", "pipeline.compare", "main", "corrected")
+    comparison = project.run(python, "-m", "pipeline.compare", "main")
     before = json.loads(project.git("show", "main:metrics/evaluation.json"))["test"]["accuracy"]
     after = json.loads((project.root / "metrics" / "evaluation.json").read_text())["test"]["accuracy"]
     assert re.search(rf"^test accuracy +{100 * before:.2f} +{100 * after:.2f} ", comparison, re.M)

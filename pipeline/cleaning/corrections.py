@@ -1,6 +1,5 @@
 """Write copies of the user's files with corrected labels."""
 
-import json
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,8 @@ from pipeline.core.output import atomic_output
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import closest_match, listing, quoted
 from pipeline.params import DataParams
+from pipeline.sources.corpus import make_corpus
+from pipeline.sources.custom import read_custom
 from pipeline.sources.duplicates import hash_rows
 from pipeline.tabular.writing import writing_rows
 
@@ -26,12 +27,12 @@ class Corrections(NamedTuple):
 
     Attributes:
         counts: The number of changed labels in each split.
-        overrides: Parameters as for `dvc exp run -S`, with which a run uses the files.
+        settings: The values of the section `data` of params.yaml with which a run uses the files, keyed by name.
     """
 
     files: list[Path]
     counts: dict[str, int]
-    overrides: list[str]
+    settings: dict[str, Any]
 
 
 def require_own_files(params: DataParams, directory: Path) -> None:
@@ -53,8 +54,8 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
         directory: A directory that does not exist yet.
 
     Raises:
-        UserError: The data has changed, a verdict is not a label, or the copies cannot have the name of a column or a
-            class.
+        UserError: The data has changed, a verdict is not a label, the copies cannot have the name of a column, or a run
+            would not read the same rows from them.
     """
     source = load_source_rows(params)
     task, splits = source.corpus.task, source.corpus.splits
@@ -63,17 +64,18 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
     # each class in train.
     keep_splits = params.split.type == "stratify" and len(splits) > len(source.files)
     _require_unused_names(params, [_LABEL, _SPLIT] if keep_splits else [_LABEL])
-    overrides = _overrides(params, task, directory, keep_splits)
+    settings = _settings(task, directory, keep_splits)
     with atomic_output(directory) as draft:
         draft.mkdir()
         for split in source.files:
             with writing_rows(draft / f"{split}.jsonl") as write:
                 write(_columns(split, source, corrected, keep_splits), {})
+        _require_same_rows(source, corrected, _with_settings(params, settings | {"directory": str(draft)}))
     counts = {split: int(rows["place"].isin(corrected).sum()) for split, rows in splits.items()}
     return Corrections(
         files=[directory / f"{split}.jsonl" for split in source.files],
         counts={split: count for split, count in counts.items() if count},
-        overrides=overrides,
+        settings=settings,
     )
 
 
@@ -93,9 +95,9 @@ def _corrected_labels(source: SourceRows, verdicts: pd.DataFrame) -> dict[str, A
     ):
         if idx not in rows.index or rows.loc[idx, "hash"] != text_hash:
             raise UserError(
-                f"idx {idx}: the text next to the verdict is not the text in your data. If your data has changed, run "
-                "python -m pipeline.folds and python -m pipeline.suspects again. If a spreadsheet has changed the "
-                "text, save the file as UTF-8."
+                f"idx {idx}: the text next to the verdict is not the text in your data. If a spreadsheet has changed "
+                "the text, copy it back from suspects.html. If your data has changed, run python -m pipeline.folds and "
+                "python -m pipeline.suspects again."
             )
         place = rows.loc[idx, "place"]
         if place in places:
@@ -190,34 +192,48 @@ def _require_unused_names(params: DataParams, names: list[str]) -> None:
             raise UserError(f'--apply writes a column "{name}", but your data already has one. Rename yours.')
 
 
-def _overrides(params: DataParams, task: Task, directory: Path, keep_splits: bool) -> list[str]:
-    """Return the overrides with which a run uses the copies.
-
-    Raises:
-        UserError: DVC cannot read the name of a class in an override.
-    """
-    values: dict[str, Any] = {
+def _settings(task: Task, directory: Path, keep_splits: bool) -> dict[str, Any]:
+    """Return the values of the section `data` with which a run uses the copies."""
+    settings: dict[str, Any] = {
         "directory": str(directory),
         "label_column_name": _LABEL,
         "problem_type": task.problem_type,
         "encoding": "utf-8",
     }
-    if keep_splits:
-        values |= {"split.type": "fixed", "split.column": _SPLIT}
-    current = params.model_dump()
-    overrides = [
-        f"data.{key}={json.dumps(value, ensure_ascii=False)}"
-        for key, value in values.items()
-        if key not in current or current[key] != value
-    ]
     if len(task.labels) > 1:
-        if label := next((name for name in task.labels if any(sign in name for sign in '=\\\n"$')), None):
+        settings["id2label"] = {name: name for name in task.labels}
+    if keep_splits:
+        settings |= {"split.type": "fixed", "split.column": _SPLIT}
+    return settings
+
+
+def _with_settings(params: DataParams, settings: dict[str, Any]) -> DataParams:
+    values = params.model_dump()
+    for key, value in settings.items():
+        section, _, name = key.rpartition(".")
+        (values[section] if section else values)[name] = value
+    return DataParams.model_validate(values)
+
+
+def _require_same_rows(source: SourceRows, corrected: dict[str, Any], params: DataParams) -> None:
+    """Raise UserError if a run that uses the copies would not have the rows of the source with the corrected labels.
+
+    Args:
+        params: The parameters with which such a run reads the copies.
+    """
+    try:
+        copies = make_corpus(read_custom(params)[0], params)
+    except UserError as error:
+        raise UserError(f"--apply has written nothing, because a run could not read the copies: {error}") from None
+    for split, rows in source.corpus.splits.items():
+        columns = ["idx", *source.corpus.task.text_columns]
+        if "label" in rows:
+            columns.append("label")
+            labels = [corrected.get(place, label) for place, label in zip(rows["place"], rows["label"], strict=True)]
+            rows = rows.assign(label=labels)
+        copy = copies.splits.get(split, pd.DataFrame()).reindex(columns=columns)
+        if rows[columns].values.tolist() != copy.values.tolist():
             raise UserError(
-                f'--apply cannot pass the label {quoted(label)} to DVC, because it contains one of = \\ $ " or a '
-                "line break. Give the class another name in data.id2label, or rename it in your data."
+                f"--apply has written nothing, because with the corrected labels, {split} would have other rows or "
+                "labels. Correct the labels in your own files."
             )
-        pairs = json.dumps([f"{name}={name}" for name in task.labels], ensure_ascii=False)
-        if params.id2label:  # DVC cannot replace a mapping by a list in one step.
-            overrides.append("data.id2label=null")
-        overrides.append(f"data.id2label={pairs}")
-    return overrides

@@ -62,7 +62,9 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
 
 
 def label_name(task: Task, label: Any) -> str:
-    """Return the name of a class, the names of several labels such as "a|b", or a number."""
+    """Return the name of a class, the names of several labels such as "a|b", or a number with all its digits."""
+    if task.problem_type == "regression":
+        return f"{label:.15g}"
     return format_label(task, label, separator="|", if_empty=NO_LABELS)
 
 

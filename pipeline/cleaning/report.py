@@ -27,6 +27,17 @@ def require_unused_names(text_columns: list[str]) -> None:
             raise UserError(f'suspects.csv has a column "{name}" of its own. Rename the text column in your data.')
 
 
+def require_separable_labels(task: Task) -> None:
+    """Raise UserError if a label contains the separator of several labels."""
+    if task.problem_type != "multi_label_classification":
+        return
+    if name := next((name for name in task.labels if "|" in name), None):
+        raise UserError(
+            f'the label {quoted(name)} contains "|", which separates the labels of a row in suspects.csv. Rename the '
+            "label in your data or in data.id2label."
+        )
+
+
 def require_no_verdicts(path: Path) -> None:
     """Raise UserError if a file exists and has verdicts, which must not be overwritten."""
     if path.exists() and len(read_verdicts(path, [])):
@@ -35,7 +46,7 @@ def require_no_verdicts(path: Path) -> None:
 
 def write_suspects(path: Path, suspects: pd.DataFrame) -> None:
     """Write the suspects with an empty column for the user's verdicts."""
-    rows = suspects.copy()
+    rows = suspects.replace("\0", " ", regex=True)  # A CSV file cannot contain this character.
     rows.insert(0, _VERDICT, "")
     with atomic_output(path) as draft:
         # Without the byte order mark, Excel reads UTF-8 as another encoding.
@@ -58,13 +69,15 @@ def read_verdicts(path: Path, text_columns: list[str]) -> pd.DataFrame:
     remedy = "Use a suspects.csv that python -m pipeline.suspects has written."
     names = [_VERDICT, "idx", *text_columns]
     rows = pd.DataFrame(columns=names, dtype=str)
-    for batch in read_file(path, ColumnSelection(names, remedy=remedy)):
-        texts = {name: [batch.text(row, name) for row in range(len(batch.numbers))] for name in names}
+    # The names of the columns in a CSV file have no spaces around them.
+    for batch in read_file(path, ColumnSelection([name.strip() for name in names], remedy=remedy)):
+        texts = {name: [batch.text(row, name.strip()) for row in range(len(batch.numbers))] for name in names}
         rows = pd.concat([rows, pd.DataFrame(texts)])
     rows = rows[rows[_VERDICT].str.strip() != ""]
-    if not (numbers := rows["idx"].str.fullmatch("[0-9]{1,18}")).all():
-        raise UserError(f"{path}: the idx {quoted(rows['idx'][~numbers].iloc[0])} is not a number. {remedy}")
-    return rows.assign(idx=rows["idx"].astype(int), verdict=rows[_VERDICT].str.strip())
+    idx = rows["idx"].str.strip().str.removesuffix(".0")  # A program may have changed 1 to 1.0.
+    if not (numbers := idx.str.fullmatch("[0-9]{1,18}")).all():
+        raise UserError(f"{path}: the idx {quoted(rows['idx'][~numbers].iloc[0])} is not a whole number. {remedy}")
+    return rows.assign(idx=idx.astype(int), verdict=rows[_VERDICT].str.strip())
 
 
 def page(group: str, task: Task, suspects: pd.DataFrame, errors: list[ErrorCount]) -> str:
