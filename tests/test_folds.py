@@ -1,5 +1,6 @@
 """Cross-validation: `data.split.fold`, and `python -m pipeline.folds` with real experiments of a toy pipeline."""
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -22,8 +23,8 @@ from pipeline.experiments.cross_validation import run_folds
 from pipeline.experiments.gate import decide
 from pipeline.experiments.identity import FOLD_KEY, identity
 from pipeline.experiments.render import as_gate, as_text
-from pipeline.experiments.revisions import group_commits
-from pipeline.experiments.sides import read_side
+from pipeline.experiments.revisions import group_commits, read_runs
+from pipeline.experiments.sides import OUT_OF_FOLD, Side, describe_degenerate_runs, read_side
 from pipeline.params import SplitParams
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.demo import DEMO, load_demo
@@ -93,7 +94,7 @@ def test_too_few_rows_of_a_class_or_groups_are_rejected() -> None:
     with pytest.raises(UserError, match=r'"equivalent" is too rare .* 5 folds \(rows: 3\)'):
         take_fold(corpus, fold("1/5"))
     corpus = make_corpus([f"text {number % 3}" for number in range(20)], [number % 2 for number in range(20)], task)
-    with pytest.raises(UserError, match="3 groups are too few for 5 folds"):
+    with pytest.raises(UserError, match=r"fewer such groups of rows \(3\) than folds \(5\)"):
         take_fold(corpus, fold("1/5"))
     authors = 3 * ["a"] + 4 * ["b"] + 13 * ["c"]
     corpus = make_corpus(authors, [number % 2 for number in range(20)], task)
@@ -117,6 +118,19 @@ def test_the_model_of_each_fold_learns_each_class(texts: int, folds: int) -> Non
             assert set(splits["train"]["label"]) == {0, 1}
             assert not set(splits["train"]["sentence1"]) & set(splits["validation"]["sentence1"])
             assert not splits["validation"].empty
+
+
+def test_validation_does_not_take_the_last_text_of_a_class_from_train() -> None:
+    """Two classes have three texts of six rows each, and the third one has two rows."""
+    texts = [f"{number // 6}" for number in range(36)]
+    task = replace(DEMO, text_columns=["sentence1"], labels=["a", "b", "c"])
+    corpus = make_corpus([*texts, "6", "7"], [*(int(text) // 3 for text in texts), 2, 2], task)
+    rows = pd.concat(corpus.splits.values())
+    validation = rows.sort_values("idx")[::4]
+    corpus = replace(corpus, splits={"train": rows.drop(validation.index), "validation": validation})
+    for seed, number in itertools.product(range(5), (1, 2)):
+        splits = take_fold(corpus, fold(f"{number}/2", seed=seed)).splits
+        assert {0, 1} <= set(splits["train"]["label"])
 
 
 @pytest.mark.parametrize("problem_type", ["regression", "multi_label_classification"])
@@ -173,7 +187,10 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     assert rows["idx"] == [2 * number for number in range(300)]
     assert Counter(rows["fold"]) == {1: 150, 2: 150}
     accuracy = accuracy_score(rows["label"], rows["prediction"])
-    assert re.search(rf"^out-of-fold accuracy +{100 * accuracy:.2f} ", printed, re.M)
+    [linear] = read_runs("baseline")  # In the workspace, test has the same rows as both folds together.
+    [row] = re.findall("^out-of-fold accuracy .*", printed, re.M)
+    assert row.split()[2] == f"{100 * accuracy:.2f}"
+    assert row.split()[-2] == f"{100 * linear.predictions['test'].is_correct.mean():.2f}"
     scores = json.loads(Path("folds", group, "scores.json").read_text())
     assert scores["n"] == 300
     assert list(scores["metrics"]) == ["accuracy"], "the metrics of this run, and not those of params.yaml"
@@ -238,6 +255,24 @@ def test_two_fold_groups_are_compared_row_by_row(toy_with_folds: Project, toy: P
     decision = decide(comparison, 1)
     assert decision.outcome == "passes"
     assert "two models only" not in as_gate(comparison, decision)
+
+
+def test_a_fold_is_degenerate_if_its_validation_split_has_the_same_prediction(
+    toy_with_folds: Project, toy: Project
+) -> None:
+    side = read_side(LOW)
+    assert describe_degenerate_runs(side, OUT_OF_FOLD) == ""
+
+    def constant(*splits: str) -> Side:
+        """Return the fold group, with the same prediction for all examples of these splits of the second fold."""
+        predictions = side.folds[1].predictions
+        ones = {name: replace(predictions[name], predicted=np.ones_like(predictions[name].labels)) for name in splits}
+        folds = [side.folds[0], side.folds[1]._replace(predictions=predictions | ones), side.folds[2]]
+        return side._replace(folds=folds)
+
+    assert describe_degenerate_runs(constant("test"), OUT_OF_FOLD) == "", "a small fold may have one prediction"
+    both = describe_degenerate_runs(constant("test", "validation"), OUT_OF_FOLD)
+    assert f"{LOW} is degenerate in 1 of 3 runs ({LOW}-2)" in both
 
 
 def test_a_fold_group_is_only_compared_with_the_same_folds(toy_with_folds: Project, toy: Project) -> None:

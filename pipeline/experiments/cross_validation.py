@@ -50,10 +50,10 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
         for number in range(1, k + 1)
     ]
     run_group(group, experiments, jobs)
-    side = read_side(group, params)
+    side, linear_side = read_side(group, params), read_side(group, params, linear=True)
     directory = FOLDS / group
     _write_predictions(directory / "predictions.parquet", side)
-    print("\n".join(_scores(side, directory)))
+    print("\n".join(_scores(side, linear_side, directory)))
 
 
 def _write_predictions(path: Path, side: Side) -> None:
@@ -77,15 +77,17 @@ def _write_predictions(path: Path, side: Side) -> None:
         pq.write_table(pa.table(columns), draft)
 
 
-def _scores(side: Side, directory: Path) -> list[str]:
+def _scores(side: Side, linear_side: Side, directory: Path) -> list[str]:
     """Write scores.json, and return the lines of the table."""
-    [run] = side.runs
+    [run], [linear_run] = side.runs, linear_side.runs
     pooled, task = run.predictions[OUT_OF_FOLD], run.task
     answers = pooled.labels, pooled.predicted, pooled.probability
     values, intervals = scores(task.metrics, *answers), score_intervals(task.metrics, *answers)
     guesses = scores(task.metrics, pooled.labels, *constant_predictions(task.problem_type, pooled.labels, task.outputs))
+    linear = linear_run.predictions[OUT_OF_FOLD]
+    linear_values = scores(task.metrics, linear.labels, linear.predicted, linear.probability)
     header = ["", "all rows", "95% confidence interval", "mean of folds", "std. dev.", "lowest", "highest"]
-    rows = [[*header, task.constant_baseline]]
+    rows = [[*header, "linear", task.constant_baseline]]
     content = {}
     for name in task.metrics:
         metric, folds = METRICS[name], fold_scores(name, side.folds)
@@ -96,6 +98,7 @@ def _scores(side: Side, directory: Path) -> list[str]:
             metric.format(values[name], 2),
             f"{metric.format(low, 2)} to {metric.format(high, 2)}",
             *(metric.format(float(value), 2) for value in statistics),
+            metric.format(linear_values[name], 2),
             metric.format(guesses[name], 2),
         ])  # fmt: skip
         content[name] = {"value": values[name], "low": low, "high": high, "folds": folds.tolist()}

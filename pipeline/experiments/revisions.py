@@ -77,13 +77,14 @@ class Run(NamedTuple):
         return fold
 
 
-def read_runs(name: str, seeds: int | None = None) -> list[Run]:
+def read_runs(name: str, seeds: int | None = None, *, linear: bool = False) -> list[Run]:
     """Read the run of a revision, or the runs of a group in the order of their seeds or folds.
 
     Args:
         name: A branch, tag, commit, experiment, seed group or fold group, "workspace", or "baseline" for the linear
             model there.
         seeds: The highest seed to read from a seed group. None means all seeds.
+        linear: Whether to read the predictions of the linear model instead of those of the fine-tuned model.
 
     Raises:
         UserError: The run does not exist, or a result is incomplete.
@@ -92,9 +93,9 @@ def read_runs(name: str, seeds: int | None = None) -> list[Run]:
         log.warning('"%s" means the linear model. To compare the revision with this name, use its commit.', BASELINE)
     if name in (WORKSPACE, BASELINE):
         _require_repository()
-        return [_read_run(name, None)]
+        return [_read_run(name, None, linear or name == BASELINE)]
     if commit := _commit(name):
-        return [_read_run(name, commit)]
+        return [_read_run(name, commit, linear)]
     group = group_commits(name) if _GROUP.fullmatch(name) else {}
     if not group:
         raise UserError(
@@ -102,7 +103,9 @@ def read_runs(name: str, seeds: int | None = None) -> list[Run]:
             'Run "git branch" or "dvc exp list -A" to list them.'
         )
     return [
-        _read_run(f"{name}-{number}", commit) for number, commit in group.items() if seeds is None or number <= seeds
+        _read_run(f"{name}-{number}", commit, linear)
+        for number, commit in group.items()
+        if seeds is None or number <= seeds
     ]
 
 
@@ -161,14 +164,14 @@ def _require_repository() -> None:
         )
 
 
-def _read_run(name: str, commit: str | None) -> Run:
+def _read_run(name: str, commit: str | None, linear: bool) -> Run:
     """Read the run that made the predictions in a commit, or in the workspace.
 
     Raises:
         UserError: The result is incomplete, mixes several runs, or is not in the cache.
     """
     with _open_revision(name, commit) as revision:
-        return revision.read_run()
+        return revision.read_run(linear)
 
 
 @contextmanager
@@ -196,8 +199,8 @@ class _Revision(NamedTuple):
     files: "DVCFileSystem"
     scratch: Path
 
-    def read_run(self) -> Run:
-        stages, output = (_LINEAR_STAGES, LINEAR) if self.name == BASELINE else (_STAGES, PREDICTIONS)
+    def read_run(self, linear: bool) -> Run:
+        stages, output = (_LINEAR_STAGES, LINEAR) if linear else (_STAGES, PREDICTIONS)
         parameters, hashes = self._read_lock(stages, output)
         self._warn_of_edits(parameters)
         if self.commit is None:

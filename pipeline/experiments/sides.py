@@ -57,18 +57,19 @@ class Side(NamedTuple):
         return combine_signatures([run.signature for run in self.runs])
 
 
-def read_side(name: str, params: Params | None = None, seeds: int | None = None) -> Side:
+def read_side(name: str, params: Params | None = None, seeds: int | None = None, *, linear: bool = False) -> Side:
     """Read a run or a group, with the metrics that `evaluate.metrics` names.
 
     Args:
         params: Parameters with `evaluate.metrics`. None means params.yaml.
         seeds: The highest seed to read from a seed group. None means all seeds.
+        linear: Whether to read the predictions of the linear model instead of those of the fine-tuned model.
 
     Raises:
         UserError: The run does not exist, a result is incomplete, or a fold of a fold group is missing.
     """
     metrics = (params or load_params()).evaluate.metrics
-    runs = [with_metrics(run, metrics) for run in read_runs(name, seeds)]
+    runs = [with_metrics(run, metrics) for run in read_runs(name, seeds, linear=linear)]
     is_group = runs[0].name != name  # The runs of a group have its name and a number.
     if is_group and name.startswith("folds-"):
         return Side(name, [_pooled_run(name, runs)], runs)
@@ -130,15 +131,21 @@ def fold_scores(metric: str, runs: Sequence[Run]) -> Floats:
 
 
 def describe_degenerate_runs(side: Side, split: str) -> str:
-    """Describe the runs of a side with the same prediction for all examples of a split, or of their fold.
+    """Describe the runs of a side with the same prediction for all examples of a split, although the labels differ.
 
-    The description is empty if there are none.
+    A fold may be so small that a good model has the same prediction for all of it. So the examples of a fold and of the
+    validation split of its run count together. The description is empty if there are no such runs.
     """
     task, runs = side.runs[0].task, side.folds or side.runs
-    predicted = {run.name: run.predictions[FOLD_SPLIT if side.folds else split].predicted for run in runs}
-    names = [name for name, values in predicted.items() if len(np.unique(values, axis=0)) == 1]
+    splits = [FOLD_SPLIT, "validation"] if side.folds else [split]
+    names = [run.name for run in runs if _is_degenerate([run.predictions[name] for name in splits])]
     if not names:
         return ""
     count = f" in {len(names)} of {len(runs)} runs ({', '.join(names)})" if len(runs) > 1 else ""
-    examples = f"{task.noun} of the fold" if side.folds else f"{split} {task.noun}"
+    examples = f"{task.noun} of the fold and of validation" if side.folds else f"{split} {task.noun}"
     return f"{side.name} is degenerate{count}, with the same prediction for all {examples}"
+
+
+def _is_degenerate(splits: Sequence[Predictions]) -> bool:
+    predicted, labels = (np.concatenate([getattr(split, name) for split in splits]) for name in ("predicted", "labels"))
+    return len(np.unique(predicted, axis=0)) == 1 < len(np.unique(labels, axis=0))

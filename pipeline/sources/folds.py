@@ -61,9 +61,10 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
         )
     parts = max(round(len(rows) / len(corpus.splits["validation"])), 2)
     parts = min(parts, _MOST_PARTS, groups)
-    is_validation = _fold_numbers(rest[GROUP], labels[~is_test], parts, split.seed) == 0
+    part_numbers = _fold_numbers(rest[GROUP], labels[~is_test], parts, split.seed)
+    is_validation = part_numbers == 0
     if corpus.task.problem_type == "single_label_classification":
-        _keep_a_group_of_each_class_in_train(is_validation, rest[GROUP].to_numpy(), labels[~is_test])
+        is_validation = _part_for_validation(part_numbers, rest[GROUP].to_numpy(), labels[~is_test])
     splits = {TRAIN: rest[~is_validation], "validation": rest[is_validation], "test": rows[is_test]}
     task = replace(corpus.task, predicted_splits=["validation", "test"], unlabeled_splits=[])
     return replace(corpus, task=task, splits=splits)
@@ -84,8 +85,9 @@ def _fold_numbers(groups: pd.Series, labels: NDArray[np.int64], k: int, seed: in
     """Return the number of the fold of each row, from 0."""
     if groups.nunique() < k:
         raise UserError(
-            f"data.split.fold: rows that share a text or a group stay together, and {groups.nunique():,} groups are "
-            f"too few for {k} folds."
+            "data.split.fold: rows that share a text or a group stay together, and there are fewer such groups of rows "
+            f"({groups.nunique():,}) than folds ({k}). Use fewer folds. If a text occurs in most rows, folds are not "
+            "possible."
         )
     counts = np.bincount(labels)
     labels = np.where(counts[labels] < k, len(counts), labels)  # Rare combinations of several labels are one stratum.
@@ -128,11 +130,19 @@ def _require_several_folds_of_each_class(folds: NDArray[np.int64], labels: NDArr
             )
 
 
-def _keep_a_group_of_each_class_in_train(
-    is_validation: NDArray[np.bool_], groups: NDArray[np.integer], labels: NDArray[np.int64]
-) -> None:
-    """Move a group of each class to train if all rows of the class are in validation, unless it is the last group."""
-    for label in np.setdiff1d(labels, labels[~is_validation]):
-        is_moved = groups == groups[labels == label][0]
-        if (is_validation & ~is_moved).any():
-            is_validation[is_moved] = False
+def _part_for_validation(
+    part_numbers: NDArray[np.int64], groups: NDArray[np.integer], labels: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which rows become validation: the first part without which train has the most classes.
+
+    If all rows of a class are in this part, a group of this class is left in train, unless it is the only group.
+    """
+    candidates = []
+    for part in range(part_numbers.max() + 1):
+        is_validation = part_numbers == part
+        for label in np.setdiff1d(labels, labels[~is_validation]):
+            is_moved = groups == groups[labels == label][0]
+            if (is_validation & ~is_moved).any():
+                is_validation[is_moved] = False
+        candidates.append(is_validation)
+    return max(candidates, key=lambda is_validation: len(np.unique(labels[~is_validation])))
