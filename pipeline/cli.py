@@ -76,7 +76,8 @@ def add_jobs_option(parser: argparse.ArgumentParser) -> None:
     """Add the option for the number of simultaneous runs."""
     parser.add_argument(
         "--jobs", metavar="NUMBER", type=int, default=1,
-        help="number of runs to execute at the same time (default: %(default)s)",
+        help="number of runs to execute at the same time. On a CPU, also set train.num_threads, so that they do not "
+        "compete for the cores (default: %(default)s)",
     )  # fmt: skip
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.evaluation.metrics import METRICS, Floats, Ints
 from pipeline.evaluation.uncertainty import _GROUPS as GROUPS
 from pipeline.evaluation.uncertainty import (
+    FEWEST_CHANGED,
     Difference,
     _jackknife_interval,
     difference,
@@ -59,10 +61,13 @@ class Classification:
         seeds = deviation / self._slope * random.standard_normal((2, self.runs[0], 1))
         self._ease = np.where(self.labels, ease[1], ease[0]) + noise(self.runs[0], n, random) + seeds
 
+    def correct(self, gain: float = 0) -> NDArray[np.bool_]:
+        """Return the examples that each run gets right, shape (2, runs, n), if B is better by `gain` in accuracy."""
+        correct: NDArray[np.bool_] = self._ease + np.array([0, gain / self._slope]).reshape(2, 1, 1) > 0
+        return correct
+
     def jackknives(self, gain: float = 0) -> Jackknives:
-        """Make B better than A by `gain` in accuracy."""
-        right = self._ease + np.array([0, gain / self._slope]).reshape(2, 1, 1) > 0
-        return class_jackknives(self.labels, np.where(right, self.labels, 1 - self.labels))
+        return class_jackknives(self.labels, np.where(self.correct(gain), self.labels, 1 - self.labels))
 
 
 class SeveralLabels:
@@ -74,7 +79,7 @@ class SeveralLabels:
     def __init__(self, n: int, deviation: float, random: np.random.Generator) -> None:
         columns = [Classification(n, deviation, random) for _ in range(3)]
         self.labels = np.stack([column.labels for column in columns], axis=-1)
-        right = np.stack([column._ease > 0 for column in columns], axis=-1)
+        right = np.stack([column.correct() for column in columns], axis=-1)
         self.predictions = np.where(right, self.labels, 1 - self.labels)
 
     def jackknives(self) -> Jackknives:
@@ -110,7 +115,7 @@ def sums(*values: Floats) -> Floats:
     group = example_groups(values[0].shape[-1])
     order = np.argsort(group)
     grouped = np.stack(np.broadcast_arrays(*values))[..., order]
-    parts = np.add.reduceat(grouped, np.searchsorted(group[order], range(GROUPS)), axis=-1)
+    parts = np.add.reduceat(grouped, np.searchsorted(group[order], np.unique(group)), axis=-1)
     total = parts.sum(axis=-1, keepdims=True)
     return np.concatenate([total, total - parts], axis=-1)
 
@@ -267,16 +272,38 @@ def test_a_detectable_difference_is_found_in_about_80_percent_of_cases() -> None
     table("Differences in accuracy that are found (%), 1,725 examples, standard deviation 1.0 points", header, rows)
 
 
+def test_few_test_examples_show_only_large_differences() -> None:
+    simulations, runs, gains = 250, 5, (0.05, 0.1)
+    rows = []
+    for n in (30, 100, 300):
+        random = np.random.default_rng(0)
+        detections: Counter[float] = Counter()
+        for _ in range(simulations):
+            classes = Classification(n, 0.02, random)
+            for gain in gains:
+                a, b = classes.jackknives(gain)["accuracy"][:, :runs]
+                hits_a, hits_b = classes.correct(gain)[:, :runs].sum(axis=1)
+                is_evidence = np.sum(hits_a != hits_b) >= FEWEST_CHANGED
+                detections[gain] += is_evidence and difference(a, b, same_seeds=True).low > 0
+        rows.append([n, *(detections[gain] / simulations for gain in gains)])
+    header = ["test examples", "+5.0 found", "+10.0 found"]
+    table("Differences in accuracy that five seeds find (%), standard deviation 2.0 points", header, rows)
+    assert [rate for _, _, rate in rows] == pytest.approx([0.15, 0.85, 0.99], abs=0.07), "within 3 standard errors"
+
+
 class Learners:
-    """Two linear discriminants that are equally good, because all features are, and each one sees half of them."""
+    """Two linear discriminants. Each one sees half of the features.
+
+    The features of the second one separate the classes better by `advantage`, as a proportion.
+    """
 
     features = 40
 
-    def __init__(self, n: int, k: int, random: np.random.Generator) -> None:
+    def __init__(self, n: int, k: int, random: np.random.Generator, advantage: float = 0) -> None:
         self.labels = np.resize([0, 1], n)
         self.folds = random.permutation(n) % k
-        distance = 2.2 / np.sqrt(self.features)  # between the classes, in each feature
-        self._values = random.standard_normal((n, self.features)) + distance * self.labels[:, None]
+        distances = np.resize([1, 1 + advantage], self.features) * 2.2 / np.sqrt(self.features)  # between the classes
+        self._values = random.standard_normal((n, self.features)) + distances * self.labels[:, None]
 
     def predictions(self, learner: int) -> Ints:
         """Return the out-of-fold predictions of learner 0 or 1."""
@@ -290,23 +317,46 @@ class Learners:
         return predicted
 
 
+def fold_differences(learners: Learners, names: Sequence[str]) -> dict[str, Difference]:
+    """Compare the two learners by each metric."""
+    predictions = np.stack([learners.predictions(0), learners.predictions(1)])
+    jackknives = class_jackknives(learners.labels, predictions)
+    folds = [learners.folds == number for number in np.unique(learners.folds)]
+    results = {}
+    for name in names:
+        compute = METRICS[name].compute
+        scores = [[compute(learners.labels[fold], side[fold], None) for fold in folds] for side in predictions]
+        results[name] = fold_difference(*jackknives[name], np.subtract(scores[1], scores[0]))
+    return results
+
+
 def test_equal_learners_on_the_same_folds_are_called_different_in_at_most_5_percent_of_cases() -> None:
     random, rows = np.random.default_rng(0), []
     for n, k in itertools.product((200, 1000), (2, 5, 10)):
         alarms: Counter[str] = Counter()
         for _ in range(SIMULATIONS):
-            learners = Learners(n, k, random)
-            predictions = np.stack([learners.predictions(0), learners.predictions(1)])
-            jackknives = class_jackknives(learners.labels, predictions)
-            folds = [learners.folds == number for number in range(k)]
-            for name in ("accuracy", "f1"):
-                compute = METRICS[name].compute
-                scores = [[compute(learners.labels[fold], side[fold], None) for fold in folds] for side in predictions]
-                result = fold_difference(*jackknives[name], np.subtract(scores[1], scores[0]))
+            for name, result in fold_differences(Learners(n, k, random), ("accuracy", "f1")).items():
                 alarms[name] += not result.low <= 0 <= result.high
         rows.append([n, k, alarms["accuracy"] / SIMULATIONS, alarms["f1"] / SIMULATIONS])
     table("Equal learners that are called different (%)", ["rows", "folds", "accuracy", "F1"], rows)
     assert max(rate for row in rows for rate in row[2:]) <= 0.055
+
+
+def test_fold_groups_find_large_differences() -> None:
+    simulations, rows = 250, []
+    for n, k, advantage in itertools.product((200, 500, 1000), (5, 10), (0.2, 0.4)):
+        random = np.random.default_rng(0)
+        results = [
+            fold_differences(Learners(n, k, random, advantage), ["accuracy"])["accuracy"] for _ in range(simulations)
+        ]
+        found = float(np.mean([result.low > 0 for result in results]))
+        half_width = float(np.mean([result.half_width(0.975) for result in results]))
+        rows.append([n, k, float(np.mean([result.value for result in results])), found, half_width])
+    table("Differences that fold groups find (%)", ["rows", "folds", "difference", "found", "half width"], rows)
+    half_widths = np.array([half_width for *_, half_width in rows]).reshape(3, 2, 2)
+    assert (np.diff(half_widths, axis=0) < 0).all(), "narrower with more rows"
+    assert (np.diff(half_widths, axis=1) < 0).all(), "narrower with more folds"
+    assert rows[-1][3] > 0.8
 
 
 @pytest.mark.parametrize(("n", "positive"), [(500, 5), pytest.param(1000, 20, marks=pytest.mark.simulation)])
