@@ -19,7 +19,7 @@ from pipeline.cli import as_command
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.uncertainty import jackknife
 from pipeline.experiments.learning_curve import run_learning_curve
-from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
+from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.sides import describe_degenerate_runs, read_side
 from pipeline.params import load_params
 from pipeline.sources.loading import load_corpus
@@ -106,7 +106,7 @@ def measure(task: str, threads: str) -> dict[str, list[bool]]:
             )
     rows = content["points"][-1]["rows"]
     print(f"{task}, {METRICS[metric].title}: " + ", ".join(f"{n} {100 * scores[n][:, 0].mean():.1f}" for n in scores))
-    if rows not in scores or len(scores) <= FEWEST_SIZES:
+    if rows not in scores or len(scores) <= MIN_SIZES:
         print(f"{task}: too many degenerate sizes")
         return {}
     full = scores.pop(rows)[:, 0]

@@ -33,10 +33,10 @@ from pipeline.core.paths import LINEAR, PROVENANCE, RAW, SOURCE, read_json
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.evaluation.prediction_files import write_predictions
 
-_MOST_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
-_MOST_CHARACTERS = 2_000  # of each text, for the same reason
-_MOST_FEATURES = 100_000  # of words, and of characters
-_MOST_WEIGHTS = 4_000_000  # features times classes; the solver needs 200 bytes for each
+_MAX_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
+_MAX_CHARACTERS = 2_000  # of each text, for the same reason
+_MAX_FEATURES = 100_000  # of words, and of characters
+_MAX_WEIGHTS = 4_000_000  # features times classes; the solver needs 200 bytes for each
 _CHUNK = 10_000  # rows that are predicted at once
 _ABSENT = -20.0  # the logit of a class that train does not have: a probability of about 1e-9
 _WORD = re.compile(r"\w+")
@@ -81,29 +81,29 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
 def _read_train(raw: Path, task: Task) -> pd.DataFrame:
     """Read the start of the texts and the labels of train, or of a random sample of its rows if there are too many."""
     table = read_split(raw, TRAIN, "download").select([*task.text_columns, "label"])
-    if len(table) > _MOST_ROWS:
-        log.info("the linear model learns from a random %s of %s %s", f"{_MOST_ROWS:,}", f"{len(table):,}", task.noun)
-        sample = np.random.default_rng(0).choice(len(table), _MOST_ROWS, replace=False)
+    if len(table) > _MAX_ROWS:
+        log.info("the linear model learns from a random %s of %s %s", f"{_MAX_ROWS:,}", f"{len(table):,}", task.noun)
+        sample = np.random.default_rng(0).choice(len(table), _MAX_ROWS, replace=False)
         if task.problem_type == "single_label_classification":
             # The solver needs at least two classes, so the first row of each class is always there.
             _, first_rows = np.unique(table["label"].to_numpy(), return_index=True)
             sample = np.union1d(sample, first_rows)
         table = table.take(np.sort(sample))
     rows = table.to_pandas()
-    if any((rows[name].str.len() > _MOST_CHARACTERS).any() for name in task.text_columns):
-        log.info("the linear model reads only the first %s characters of each text", f"{_MOST_CHARACTERS:,}")
+    if any((rows[name].str.len() > _MAX_CHARACTERS).any() for name in task.text_columns):
+        log.info("the linear model reads only the first %s characters of each text", f"{_MAX_CHARACTERS:,}")
     return _shorten(rows, task)
 
 
 def _shorten(rows: pd.DataFrame, task: Task) -> pd.DataFrame:
     """Return the rows with the start of each text only."""
-    return rows.assign(**{name: rows[name].str[:_MOST_CHARACTERS] for name in task.text_columns})
+    return rows.assign(**{name: rows[name].str[:_MAX_CHARACTERS] for name in task.text_columns})
 
 
 def _vectorizer(task: Task) -> FeatureUnion:
     parts = 4 if task.pairs else 1  # see `_features`
     settings = {
-        "max_features": min(_MOST_FEATURES, _MOST_WEIGHTS // (task.outputs * parts)),
+        "max_features": min(_MAX_FEATURES, _MAX_WEIGHTS // (task.outputs * parts)),
         "sublinear_tf": True,
         "dtype": np.float32,
     }

@@ -20,7 +20,7 @@ More: docs/compare.md
 import sys
 
 from pipeline.cli import allow_closed_output, as_command, command_parser
-from pipeline.evaluation.uncertainty import FEWEST_CHANGED
+from pipeline.evaluation.uncertainty import MIN_CHANGED
 from pipeline.experiments.comparison import compare
 from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
@@ -34,7 +34,7 @@ exit status with --gate (without it, 0 instead of 3 and 4):
   1  an error, and no verdict
   2  wrong arguments, and no verdict
   3  undecided: the interval contains both -margin and 0, or
-     fewer than {FEWEST_CHANGED} examples changed
+     fewer than {MIN_CHANGED} examples changed
   4  fails: B is worse than A, and the drop may reach the margin
 With several candidates, the exit status is the highest one.
 """

@@ -19,7 +19,7 @@ from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_pred
 from pipeline.evaluation.metrics import loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.evaluation.signature import as_line, signature
-from pipeline.evaluation.uncertainty import FEWEST_CHANGED, difference, jackknife, score_intervals
+from pipeline.evaluation.uncertainty import MIN_CHANGED, difference, jackknife, score_intervals
 from pipeline.params import keys_of, load_params
 
 
@@ -83,7 +83,7 @@ def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dic
 
     Returns None if the two models differ in too few examples for an interval.
     """
-    if count_changed(task, [linear], [model]) < FEWEST_CHANGED:
+    if count_changed(task, [linear], [model]) < MIN_CHANGED:
         return None
     gains = {}
     for name in task.metrics:

@@ -62,11 +62,11 @@ from pipeline.modeling.settings import read_settings
 _FP32, _INT8 = "model.onnx", "model_int8.onnx"
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # They may be missing, so only functions import them.
 _BATCH_SIZE = 16
-_MOST_EXAMPLES = 4096  # per batch
+_MAX_EXAMPLES = 4096  # per batch
 _BLOCK_SIZE = 128  # weights that share a scale
 _INT8_PRODUCTS = 4  # ONNX Runtime's `accuracy_level` for int8 inputs
 _LOGIT_TOLERANCE = 1e-4  # between torch and ONNX, both in fp32
-_LEAST_AGREEMENT = 0.99  # between int8 and fp32
+_MIN_AGREEMENT = 0.99  # between int8 and fp32
 
 
 def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> None:
@@ -109,9 +109,9 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
             logits = logits_of(OnnxModel(draft / _INT8))
             predictions = [logits_to_predictions(task.problem_type, values) for values in (expected, logits)]
             agreement = float((r2_score if task.problem_type == "regression" else accuracy)(*predictions))
-            if not agreement >= _LEAST_AGREEMENT:  # also if it is NaN
+            if not agreement >= _MIN_AGREEMENT:  # also if it is NaN
                 raise UserError(
-                    f"The agreement of int8 with fp32 is {agreement:.2%}, and at least {_LEAST_AGREEMENT:.0%} is "
+                    f"The agreement of int8 with fp32 is {agreement:.2%}, and at least {_MIN_AGREEMENT:.0%} is "
                     "required. Nothing was written. Export without --int8."
                 )
             log.info("the agreement of int8 with fp32 is %.2f%%", 100 * agreement)
@@ -126,7 +126,7 @@ def _write_onnx(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_
 
     texts = ["one text", "a longer text"]  # Their lengths differ, so that the attention mask has padding.
     inputs = dict(tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt"))
-    shape = {0: torch.export.Dim("batch", max=_MOST_EXAMPLES), 1: torch.export.Dim("tokens", min=2, max=max_length)}
+    shape = {0: torch.export.Dim("batch", max=_MAX_EXAMPLES), 1: torch.export.Dim("tokens", min=2, max=max_length)}
     exporter: Any = OnnxExporter()  # type: ignore[no-untyped-call]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):  # It prints every step.

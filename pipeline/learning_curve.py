@@ -19,13 +19,13 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.experiments.learning_curve import describe_gains, run_learning_curve, summary_lines
-from pipeline.experiments.power_law import FEWEST_SIZES
+from pipeline.experiments.power_law import MIN_SIZES
 
 
 def learning_curve(points: int, seeds: int, overrides: list[str], jobs: int) -> None:
     """Run the learning curve, write its files, and print the table and the prediction."""
-    if points < FEWEST_SIZES:
-        raise UserError(f"--points must be at least {FEWEST_SIZES}, got {points}. A curve has three parameters.")
+    if points < MIN_SIZES:
+        raise UserError(f"--points must be at least {MIN_SIZES}, got {points}. A curve has three parameters.")
     if seeds < 2:
         raise UserError(f"--seeds must be at least 2, got {seeds}. A single run does not show how scores vary.")
     from pipeline.reporting.page import training_sizes_page  # Importing it takes longer than everything else.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from datasets import Dataset, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from pipeline.core.data_card import GROUP, MOST_TRUNCATED
+from pipeline.core.data_card import GROUP, MAX_TRUNCATED
 from pipeline.core.dataset_files import read_parquet, save
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
@@ -24,8 +24,8 @@ from pipeline.core.task import NO_LABEL, TASK, Task, read_task
 from pipeline.modeling.loading import load_tokenizer
 from pipeline.modeling.tokenization import count_unknown_tokens, count_words, encode, length_range, pair_separator
 
-_MOST_UNKNOWN = 0.02  # as a proportion of the tokens
-_MOST_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
+_MAX_UNKNOWN = 0.02  # as a proportion of the tokens
+_MAX_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
@@ -118,7 +118,7 @@ def _log_lengths(split: str, tokenized: Dataset, task: Task) -> dict[str, float]
         split, f"{len(lengths):,}", task.noun, summary["mean"], summary["longest"],
         f"{summary['truncated']:,}", 100 * truncated.mean(),
     )  # fmt: skip
-    if truncated.mean() > MOST_TRUNCATED:
+    if truncated.mean() > MAX_TRUNCATED:
         log.warning("%s: many %s are truncated. Raise tokenize.max_length to read more of them.", split, task.noun)
     return summary
 
@@ -139,7 +139,7 @@ def _log_vocabulary_fit(
     tokens_per_word = int(lengths[complete].sum()) / max(words, 1)
     if words:
         fit += f", {tokens_per_word:.1f} tokens per word"
-    if unknown > _MOST_UNKNOWN * tokens or tokens_per_word > _MOST_TOKENS_PER_WORD:
+    if unknown > _MAX_UNKNOWN * tokens or tokens_per_word > _MAX_TOKENS_PER_WORD:
         log.warning("%s: %s. Use a base model whose vocabulary fits the language of these texts.", split, fit)
     else:
         log.info("%s: %s", split, fit)

@@ -78,7 +78,7 @@ def test_only_the_start_of_a_long_text_is_read(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_a_sample_of_train_has_each_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.baseline._MOST_ROWS", 10)
+    monkeypatch.setattr("pipeline.baseline._MAX_ROWS", 10)
     task = make_task()
     raw = write_raw(tmp_path / "raw", task, [0] * 200 + [1], [0, 1])
     baseline(raw, tmp_path / "baseline")

@@ -20,7 +20,7 @@ from report_inputs import ATTACK, SIZES, TASKS, WARNINGS, evaluate_and_report, m
 from sklearn import metrics as sklearn
 from test_markup import HOSTILE as MARKUP
 
-from pipeline.baseline import _MOST_ROWS
+from pipeline.baseline import _MAX_ROWS
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details, write_details
@@ -188,7 +188,7 @@ def test_the_card_has_the_never_predicted_class_the_training_size_the_license_an
 
 def test_the_page_and_the_card_say_which_rows_the_linear_model_learned_from(file: Path) -> None:
     for text in (visible_text(file.read_text()), file.with_name("model_card.md").read_text()):
-        assert f"learned from all pairs of train, or from {_MOST_ROWS:,} random ones if there are more." in text
+        assert f"learned from all pairs of train, or from {_MAX_ROWS:,} random ones if there are more." in text
 
 
 def test_the_page_and_the_card_put_the_chosen_metrics_first_but_show_every_metric(root: Path) -> None:

@@ -12,7 +12,7 @@ from scipy import stats
 from pipeline.evaluation.metrics import METRICS, Floats, Ints
 from pipeline.evaluation.uncertainty import _GROUPS as GROUPS
 from pipeline.evaluation.uncertainty import (
-    FEWEST_CHANGED,
+    MIN_CHANGED,
     Difference,
     _jackknife_interval,
     difference,
@@ -283,7 +283,7 @@ def test_few_test_examples_show_only_large_differences() -> None:
             for gain in gains:
                 a, b = classes.jackknives(gain)["accuracy"][:, :runs]
                 hits_a, hits_b = classes.correct(gain)[:, :runs].sum(axis=1)
-                is_evidence = np.sum(hits_a != hits_b) >= FEWEST_CHANGED
+                is_evidence = np.sum(hits_a != hits_b) >= MIN_CHANGED
                 detections[gain] += is_evidence and difference(a, b, same_seeds=True).low > 0
         rows.append([n, *(detections[gain] / simulations for gain in gains)])
     header = ["test examples", "+5.0 found", "+10.0 found"]

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values
 from pipeline.evaluation.uncertainty import (
-    FEWEST_CHANGED,
+    MIN_CHANGED,
     Difference,
     difference,
     fold_difference,
@@ -221,14 +221,14 @@ def differs(fixed: int, broken: int, n: int) -> bool:
     a[:fixed] = 0
     b[fixed : fixed + broken] = 0
     result = paired_differences(["accuracy"], labels, a[None], b[None], same_seeds=True)["accuracy"]
-    return fixed + broken >= FEWEST_CHANGED and not result.low <= 0 <= result.high
+    return fixed + broken >= MIN_CHANGED and not result.low <= 0 <= result.high
 
 
 @pytest.mark.parametrize("mean", [6, 12, 24])
 def test_equal_models_are_called_different_in_about_5_percent_of_cases_however_few_examples_change(mean: int) -> None:
     """The rate covers how many examples change and how many of them B gets right."""
     rate = 0.0
-    for changed in range(FEWEST_CHANGED, 60):
+    for changed in range(MIN_CHANGED, 60):
         probability = stats.poisson.pmf(changed, mean)
         if probability > 1e-3:
             # The more lopsided the change, the clearer the difference. Find the fewest fixed examples that suffice.

@@ -13,12 +13,12 @@ from pipeline.evaluation.predictions import Predictions, format_label, label_pro
 from pipeline.sources.duplicates import hash_rows
 
 _PROPORTION = 0.1  # of all rows
-_FEWEST_ROWS, _MOST_ROWS = 50, 1000
+_MIN_ROWS, _MAX_ROWS = 50, 1000
 _FEATURES = 100_000
 _BATCH = 20  # rows whose similarity to all other rows is computed at once
 # Two labels of a regression count as different if they are at least half a standard deviation apart.
-_SMALLEST_DIFFERENCE = 0.5
-_MOST_PLACES = 3  # of contradictory rows that are listed
+_MIN_DIFFERENCE = 0.5
+_MAX_PLACES = 3  # of contradictory rows that are listed
 NO_LABELS = "[]"
 
 
@@ -39,7 +39,7 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
         column.
     """
     loss = losses(task.problem_type, predictions.logits, predictions.labels).reshape(len(rows), -1).mean(axis=1)
-    count = min(max(round(_PROPORTION * len(rows)), _FEWEST_ROWS), _MOST_ROWS)
+    count = min(max(round(_PROPORTION * len(rows)), _MIN_ROWS), _MAX_ROWS)
     suspects = np.argsort(-loss, kind="stable")[:count]
     encoded = predictions.labels
     if task.problem_type == "regression":
@@ -76,9 +76,9 @@ def _contradictions(rows: pd.DataFrame, task: Task, labels: Values, suspects: In
     for suspect in suspects:
         same_texts = np.flatnonzero(hashes == hashes[suspect])
         contradictory = same_texts[~_same_label(labels[same_texts], labels[[suspect]])[0]]
-        listed = ", ".join(places[contradictory[:_MOST_PLACES]])
-        if len(contradictory) > _MOST_PLACES:
-            listed += f" and {len(contradictory) - _MOST_PLACES} more"
+        listed = ", ".join(places[contradictory[:_MAX_PLACES]])
+        if len(contradictory) > _MAX_PLACES:
+            listed += f" and {len(contradictory) - _MAX_PLACES} more"
         contradictions.append(listed)
     return contradictions
 
@@ -106,5 +106,5 @@ def _same_label(labels: Values, references: Values) -> NDArray[np.bool_]:
     if labels.ndim == 2:
         is_same = np.asarray(is_same.all(axis=2))
     elif np.issubdtype(labels.dtype, np.floating):
-        is_same = np.abs(references[:, None] - labels) < _SMALLEST_DIFFERENCE
+        is_same = np.abs(references[:, None] - labels) < _MIN_DIFFERENCE
     return is_same

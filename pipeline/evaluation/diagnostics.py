@@ -29,7 +29,7 @@ PLOTS = {
     "residuals": ("label", "prediction"),
     "roc": ("false_positive_rate", "true_positive_rate"),
 }
-_MOST_POINTS = 2000  # The limit per split and plot, because git tracks these files.
+_MAX_POINTS = 2000  # The limit per split and plot, because git tracks these files.
 
 
 def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, 
 
 
 def _downsample(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return at most _MOST_POINTS of the points, evenly spaced, including the first and the last one."""
-    return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]
+    """Return at most _MAX_POINTS of the points, evenly spaced, including the first and the last one."""
+    return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MAX_POINTS)).astype(int)]
 
 
 def constant_predictions(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[Values, Floats | None]:

@@ -35,17 +35,22 @@ class Score:
     scale: Literal["proportion", "correlation", "error"]
 
     @property
+    def is_error(self) -> bool:
+        """Whether less is better, and the score is not a percentage."""
+        return self.scale == "error"
+
+    @property
     def sign(self) -> int:
         """1 if higher values are better, and -1 if lower values are better."""
-        return -1 if self.scale == "error" else 1
+        return -1 if self.is_error else 1
 
     def format(self, value: float, digits: int = 1) -> str:
         """Format a proportion or a correlation in percent, and an error in its own units."""
-        return _in_own_units(value, digits + 2) if self.scale == "error" else percent(value, digits)
+        return _in_own_units(value, digits + 2) if self.is_error else percent(value, digits)
 
     def format_difference(self, difference: float, digits: int = 1) -> str:
         """Format a difference with its sign, in percentage points, or in the units of an error."""
-        return _in_own_units(difference, digits + 2, sign="+") if self.scale == "error" else points(difference, digits)
+        return _in_own_units(difference, digits + 2, sign="+") if self.is_error else points(difference, digits)
 
 
 def _in_own_units(value: float, digits: int, sign: str = "") -> str:
@@ -335,7 +340,7 @@ def is_defined(name: str, task: Task, labels: Values) -> bool:
     if task.problem_type != "regression":
         probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]
     metric = METRICS[name]
-    perfect = 0 if metric.scale == "error" else 1
+    perfect = 0 if metric.is_error else 1
     return bool(np.isclose(metric.compute(labels, labels, probabilities), perfect))
 
 

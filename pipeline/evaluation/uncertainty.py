@@ -16,10 +16,10 @@ from pipeline.evaluation.metrics import METRICS, Floats, Values, is_correct
 _GROUPS = 200
 # If two models are right on the same examples except for fewer than these, the interval of their difference may be too
 # narrow. See tests/test_uncertainty.py.
-FEWEST_CHANGED = 10
+MIN_CHANGED = 10
 # If a class has fewer examples than these, the intervals of these scores are too narrow. See the simulation in
 # tests/test_statistics.py.
-FEWEST_OF_CLASS = 20
+MIN_PER_CLASS = 20
 _NARROW_WITH_RARE_CLASSES = ("balanced_accuracy", "roc_auc")
 _Z = NormalDist().inv_cdf(0.975)
 # The lowest and the highest possible score, keyed by `Metric.scale`.
@@ -200,9 +200,9 @@ def reasons_for_narrow_intervals(
     if not titles:
         return sentences
     counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=task.outputs)
-    if rare := [task.labels[number] for number in np.flatnonzero(counts < FEWEST_OF_CLASS)]:
+    if rare := [task.labels[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]:
         sentences.append(
-            f"The intervals of {' and '.join(titles)} may be too narrow, because fewer than {FEWEST_OF_CLASS} {split} "
+            f"The intervals of {' and '.join(titles)} may be too narrow, because fewer than {MIN_PER_CLASS} {split} "
             f"{task.noun} have each of these labels: {listing(map(quoted, rare))}."
         )
     return sentences

@@ -13,7 +13,7 @@ from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, is_defi
 from pipeline.evaluation.predictions import Predictions, count_changed, format_label, label_probability
 from pipeline.evaluation.signature import Signature
 from pipeline.evaluation.uncertainty import (
-    FEWEST_CHANGED,
+    MIN_CHANGED,
     Difference,
     difference,
     fold_difference,
@@ -24,7 +24,7 @@ from pipeline.experiments.revisions import BASELINE, Run
 from pipeline.experiments.sides import FOLD_SPLIT, ON_VALIDATION, Side, describe_degenerate_runs, fold_scores
 
 # With fewer, they say too little about the variance between seeds to say which difference would be detected.
-_FEWEST_SEEDS = 5
+_MIN_SEEDS = 5
 _LINEAR_MODEL = "The linear model does not depend on a seed, but the other model does."
 _TWO_RUNS = (
     "Two single runs say nothing about other seeds. To find out which configuration is better, run each one with "
@@ -133,14 +133,14 @@ class Comparison:
 
         The power for fold groups has not been simulated.
         """
-        too_few_seeds = self.seeds is not None and self.difference.runs < _FEWEST_SEEDS
-        if self.identical or self.folds or too_few_seeds or self.verdict_comparison.changed < FEWEST_CHANGED:
+        too_few_seeds = self.seeds is not None and self.difference.runs < _MIN_SEEDS
+        if self.identical or self.folds or too_few_seeds or self.verdict_comparison.changed < MIN_CHANGED:
             return None
         return self.difference.detectable
 
     @property
     def significant(self) -> bool:
-        if self.verdict_comparison.changed < FEWEST_CHANGED:
+        if self.verdict_comparison.changed < MIN_CHANGED:
             return False
         return self.difference.low > 0 or self.difference.high < 0
 
@@ -155,7 +155,7 @@ class Comparison:
     def verdict(self) -> str:
         metric, difference = self.metric, self.difference
         score = f"{self.verdict_split} {metric.title}"
-        points = "" if metric.scale == "error" else " points"
+        points = "" if metric.is_error else " points"
         low, high = metric.format_difference(difference.low), metric.format_difference(difference.high)
         interval = f"95% confidence interval: {low} to {high}{points}"
         if self.identical:
@@ -166,10 +166,10 @@ class Comparison:
             return f"no difference: the predictions are identical, {suffix}"
         if not self.significant:
             verdict = f"no evidence of a difference in {score} ({interval})"
-            if self.verdict_comparison.changed >= FEWEST_CHANGED:
+            if self.verdict_comparison.changed >= MIN_CHANGED:
                 return verdict
             count = self.verdict_comparison.changed
-            return f"{verdict}, because fewer than {FEWEST_CHANGED} {self.task.noun} changed ({count})"
+            return f"{verdict}, because fewer than {MIN_CHANGED} {self.task.noun} changed ({count})"
         subject = {"A": "B is worse", "B": "B is better", None: "these two models differ"}[self.better_side]
         value = f"{metric.format_difference(difference.value)}{points}"
         return f"{subject}: {value} {'of' if points else 'in'} {score} ({interval})"
@@ -193,7 +193,7 @@ def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, two seed groups, or two fold groups.
 
     The sides differ if the interval of the difference in the task's first metric excludes 0, and if at least
-    FEWEST_CHANGED examples changed. The verdict is about test, because with train.keep: best the epoch was chosen on
+    MIN_CHANGED examples changed. The verdict is about test, because with train.keep: best the epoch was chosen on
     validation, which makes the validation scores optimistic. If the test labels are not available, it is about
     validation. If two groups differ, one of them is better. If two single runs differ, another seed might still reverse
     them.

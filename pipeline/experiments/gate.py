@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from pipeline.evaluation.uncertainty import FEWEST_CHANGED
+from pipeline.evaluation.uncertainty import MIN_CHANGED
 from pipeline.experiments.comparison import Comparison
 
 Outcome = Literal["passes", "undecided", "fails"]
@@ -26,13 +26,13 @@ def decide(comparison: Comparison, margin: float) -> Decision:
     low, high = comparison.difference.low, comparison.difference.high
     if metric.sign < 0:  # Lower is better, so the gain is minus the difference.
         low, high = -high, -low
-    smallest_rejected_drop = margin if metric.scale == "error" else margin / 100
-    unit = "" if metric.scale == "error" else " point" if margin == 1 else " points"
+    smallest_rejected_drop = margin if metric.is_error else margin / 100
+    unit = "" if metric.is_error else " point" if margin == 1 else " points"
     drop = f"{margin:g}{unit} or more"
     if comparison.identical:
         return Decision("passes", "its predictions are identical to those of A")
-    if changed < FEWEST_CHANGED:
-        counts = f"{changed}, but at least {FEWEST_CHANGED} are needed"
+    if changed < MIN_CHANGED:
+        counts = f"{changed}, but at least {MIN_CHANGED} are needed"
         return Decision("undecided", f"too few {comparison.task.noun} changed to judge it ({counts})")
     if low > -smallest_rejected_drop:
         return Decision("passes", "it is better" if low > 0 else f"it is not worse by {drop}")

@@ -12,7 +12,7 @@ from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import BOUNDS, difference, jackknife, score_intervals
 from pipeline.experiments.groups import seed_group_name
 from pipeline.experiments.identity import SEED_KEY, load_overridden_params
-from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
+from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import count_train_rows, experiment_commits
 from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_all, run_group
@@ -20,7 +20,7 @@ from pipeline.experiments.sides import Side, describe_degenerate_runs, read_side
 
 SIZE = "train.max_train_samples"
 _SPLIT = "validation"
-_FEWEST_ROWS = 10  # in the smallest sample
+_MIN_ROWS = 10  # in the smallest sample
 _CAVEATS = [
     "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
     "The gains hold only for new rows from the same source as the rows of train.",
@@ -29,7 +29,7 @@ _CAVEATS = [
     "With train.keep: best, the scores are slightly optimistic, because validation also chose the epoch.",
 ]
 _NO_PREDICTION = (
-    f"This curve gives no prediction. It needs {FEWEST_SIZES} sizes without a degenerate run, and the size with all "
+    f"This curve gives no prediction. It needs {MIN_SIZES} sizes without a degenerate run, and the size with all "
     "rows must be one of them. Try more train.epochs, a smaller train.batch_size or another train.lr."
 )
 
@@ -87,12 +87,12 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
 
 def _require_enough(rows: list[int]) -> None:
     """Raise UserError if the smallest sample, the last one, has too few rows."""
-    if rows[-1] < _FEWEST_ROWS:
-        points = (rows[0] // _FEWEST_ROWS).bit_length()
-        remedy = f"Use --points {points}." if points >= FEWEST_SIZES else "That is too few rows for a learning curve."
+    if rows[-1] < _MIN_ROWS:
+        points = (rows[0] // _MIN_ROWS).bit_length()
+        remedy = f"Use --points {points}." if points >= MIN_SIZES else "That is too few rows for a learning curve."
         raise UserError(
             f"train has {rows[0]:,} rows, so the smallest of {len(rows)} samples would have {rows[-1]} rows, and it "
-            f"needs at least {_FEWEST_ROWS}. {remedy}"
+            f"needs at least {_MIN_ROWS}. {remedy}"
         )
 
 
@@ -115,7 +115,7 @@ def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
         if not warning:  # A model that has learned nothing says nothing about the curve.
             fitted[number] = scores
     prediction: dict[str, Any] = {"curve": [], "gains": []}
-    if len(fitted) >= FEWEST_SIZES and rows[-1] in fitted:
+    if len(fitted) >= MIN_SIZES and rows[-1] in fitted:
         prediction = _prediction(name, fitted)
     return {
         "warnings": [f"Warning: {point['warning']}." for point in points if point["warning"]],
@@ -146,7 +146,7 @@ def _prediction(name: str, scores: dict[int, Floats]) -> dict[str, Any]:
     """
     metric, rows = METRICS[name], list(scores)
     largest = rows[-1]
-    perfect = 0 if metric.scale == "error" else 1
+    perfect = 0 if metric.is_error else 1
     curves = plausible_curves(np.array(rows) / largest, np.abs(perfect - np.array(list(scores.values()))))
     errors_with_all_rows = predicted_errors(curves, 1)
 
@@ -183,7 +183,7 @@ def _two_digits(number: int) -> int:
 def describe_gains(content: dict[str, Any]) -> list[str]:
     """Return a sentence about each of the gains in curve.json, or about why there are none."""
     metric = METRICS[content["metric"]]
-    unit = f"in {_SPLIT} {metric.title}" if metric.scale == "error" else f"points of {_SPLIT} {metric.title}"
+    unit = f"in {_SPLIT} {metric.title}" if metric.is_error else f"points of {_SPLIT} {metric.title}"
     return [
         f"{gain['rows']:,} more rows: {metric.format_difference(gain['low'])} to "
         f"{metric.format_difference(gain['high'])} {unit} (80% interval)"

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.evaluation.metrics import Floats
 
-FEWEST_SIZES = 3  # as many as a power law has parameters
+MIN_SIZES = 3  # as many as a power law has parameters
 _EXPONENTS = np.linspace(0.05, 2, 40)
 _DRAWS = 2000
 
@@ -71,5 +71,5 @@ def plausible_curves(multiples: Floats, errors: Floats) -> Floats:
     sampled_errors = random.multivariate_normal(means[:, 0], example_covariance, _DRAWS)
     variances = seed_variance * degrees_of_freedom / random.chisquare(degrees_of_freedom, (_DRAWS, 1))
     sampled_errors += np.sqrt(variances) * random.standard_normal(sampled_errors.shape)
-    parts = np.array_split(sampled_errors, sizes - FEWEST_SIZES + 1)
+    parts = np.array_split(sampled_errors, sizes - MIN_SIZES + 1)
     return np.concatenate([fit(multiples[first:], part[:, first:]) for first, part in enumerate(parts)], axis=1)

@@ -153,7 +153,7 @@ def _notes(comparison: Comparison) -> list[str]:
             f"Seeds: {comparison.seeds}. Each score is the mean over its seeds.",
         ]
     if comparison.detectable is not None:
-        size = f"{metric.format(comparison.detectable)} {'in' if metric.scale == 'error' else 'points of'}"
+        size = f"{metric.format(comparison.detectable)} {'in' if metric.is_error else 'points of'}"
         score = f"{comparison.verdict_split} {metric.title}"
         notes.append(f"A true difference of roughly {size} {score} is detected about 80% of the time.")
     return notes

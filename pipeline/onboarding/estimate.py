@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.data_card import MOST_TRUNCATED, read_data_card
+from pipeline.core.data_card import MAX_TRUNCATED, read_data_card
 from pipeline.core.dataset_files import read_parquet
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_text
@@ -88,7 +88,7 @@ def _describe_truncation(tokenized: Path, task: Task, params: Params) -> str:
     """Return a paragraph if the model cannot read many of the sampled texts to their end, and otherwise nothing."""
     lengths = json.loads((tokenized / "lengths.json").read_text(encoding="utf-8"))[TRAIN]
     truncated = lengths["truncated"] / lengths["rows"]
-    if truncated <= MOST_TRUNCATED:
+    if truncated <= MAX_TRUNCATED:
         return ""
     return (
         f"\n\nAbout {truncated:.0%} of the {task.noun} are longer than tokenize.max_length "

@@ -19,7 +19,7 @@ from pipeline.reporting.training_curves import Epoch
 
 Spec = dict[str, Any]
 
-_MOST_POINTS = 400  # of a line. With every point of a large corpus, the page would not open.
+_MAX_POINTS = 400  # of a line. With every point of a large corpus, the page would not open.
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("circle", "square", "triangle-up")
 _COLOR_ORDER = ("train", "validation", "test", "validation_mismatched")
@@ -149,7 +149,7 @@ def slice_chart(slices: Sequence[Slice], name: str, overall: float) -> Spec:
         for part in slices
         if name in part.scores
     )
-    is_error = METRICS[name].scale == "error"
+    is_error = METRICS[name].is_error
     titles = {"score": METRICS[name].title, "low": "95% interval from", "high": "95% interval to"}
     numbers = [
         alt.Tooltip(f"{field}:Q", title=title, format=".3f" if is_error else ".1%") for field, title in titles.items()
@@ -171,7 +171,7 @@ def training_sizes(points: Sequence[Mapping[str, Any]], curve: Sequence[Mapping[
     The points and the curve are those of curve.json. The band of the curve is drawn after the last point.
     """
     largest, end = points[-1]["rows"], (curve or points)[-1]["rows"]
-    is_error = METRICS[name].scale == "error"
+    is_error = METRICS[name].is_error
     scale = alt.Scale(type="log", domain=[points[0]["rows"], end], nice=False, padding=12)
     ticks = alt.Axis(values=[*(point["rows"] for point in points), end], format=",", grid=False)
     x = alt.X("rows:Q", title="training rows", scale=scale, axis=ticks)
@@ -222,8 +222,8 @@ def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str, symbol: str
 
 
 def _downsample(points: pd.DataFrame) -> pd.DataFrame:
-    """Return every k-th point and the last one, so that at most about _MOST_POINTS remain."""
-    return pd.concat([points.iloc[: -1 : len(points) // _MOST_POINTS + 1], points.iloc[-1:]])
+    """Return every k-th point and the last one, so that at most about _MAX_POINTS remain."""
+    return pd.concat([points.iloc[: -1 : len(points) // _MAX_POINTS + 1], points.iloc[-1:]])
 
 
 def _legend(names: Sequence[str], symbol: str = "stroke") -> alt.Legend:

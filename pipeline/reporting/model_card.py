@@ -10,7 +10,7 @@ from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.templates import TEMPLATES
 from pipeline.reporting.training_curves import LOSSES
 
-_MOST_LABELS = 20  # in a list
+_MAX_LABELS = 20  # in a list
 
 
 def model_card(results: Results) -> str:
@@ -75,7 +75,7 @@ def _example(results: Results) -> str:
 
 
 def _join_labels(labels: list[str]) -> str:
-    return ", ".join(labels[:_MOST_LABELS]) + (", ..." if len(labels) > _MOST_LABELS else "")
+    return ", ".join(labels[:_MAX_LABELS]) + (", ..." if len(labels) > _MAX_LABELS else "")
 
 
 def _score_table(results: Results, metrics: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.data_card import MOST_TRUNCATED
+from pipeline.core.data_card import MAX_TRUNCATED
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import constant_predictions
@@ -16,12 +16,12 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals
 from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
-from pipeline.reporting.slices import FEWEST_ROWS, Slice, score_slices, slice_metrics
+from pipeline.reporting.slices import MIN_ROWS, Slice, score_slices, slice_metrics
 from pipeline.reporting.templates import SINGULAR, TEMPLATES, better_or_worse, format_number
 from pipeline.reporting.training_curves import Epoch
 
-_MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
-_MOST_WIDE_COLUMNS = 6  # of a confusion matrix. With more classes, percentages would not fit on the page.
+_MAX_CLASSES = 40  # in a confusion matrix, and listed with their proportions
+_MAX_WIDE_COLUMNS = 6  # of a confusion matrix. With more classes, percentages would not fit on the page.
 _CONFUSIONS = 5  # listed
 _MODEL_THRESHOLD = 0.5  # the probability above which the model predicts class 1 of two
 
@@ -52,22 +52,22 @@ def page(results: Results) -> str:
             epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
         ),
         epochs=epochs,
-        few=FEWEST_ROWS,
-        frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
+        few=MIN_ROWS,
+        frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MAX_CLASSES],
         guessing=_guessing(task, predictions[verdict_split]),
         meanings={name: metric.meaning for name, metric in METRICS.items()},
         mistakes=[
             (group, [_mistake(results, verdict_split, position) for position in group.positions])
             for group in mistakes.worst_mistakes(task, predictions[verdict_split])
         ],
-        most_classes=_MOST_CLASSES,
+        most_classes=_MAX_CLASSES,
         never_predicted=never_predicted(results.diagnostics[verdict_split]),
         proportion_right=proportion_right,
         sample_size=results.sample_size,
         scores_missing=any(len(part.scores) < len(slice_metrics(task)) for split in splits for part in slices[split]),
         script=charts.javascript(),
         sections=_sections(task),
-        shows_percentages=len(task.labels) <= _MOST_WIDE_COLUMNS,
+        shows_percentages=len(task.labels) <= _MAX_WIDE_COLUMNS,
         singular=SINGULAR,
         slice_names=slice_metrics(task),
         slices=slices,
@@ -107,7 +107,7 @@ def training_sizes_page(content: Mapping[str, Any], sentences: Sequence[str]) ->
 
 def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Slice]:
     """Return the slices in which a metric is clearly worse than its value on all rows."""
-    scored = [part for part in slices if part.n >= FEWEST_ROWS and name in part.scores]
+    scored = [part for part in slices if part.n >= MIN_ROWS and name in part.scores]
     return [part for part in scored if better_or_worse(part.intervals[name], overall, name) == "worse"]
 
 
@@ -126,7 +126,7 @@ def _charts(
     task, plots, verdict_split = results.task, results.plots, splits[0]
     history = plots["history"]
     kept = history[history["split"] == "validation"].iloc[results.training["kept_epoch"] - 1]
-    percentages = [name for name in curve_names if METRICS[name].scale != "error"]
+    percentages = [name for name in curve_names if not METRICS[name].is_error]
     specifications = {
         "losses": charts.losses(history, int(kept["step"]), training_curves.LOSSES[task.problem_type]),
         "scores": charts.scores(epochs, percentages),
@@ -152,7 +152,7 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
     for split in splits:
         evaluation, intervals = results.evaluation[split], results.intervals[split]
         for name in results.task.metrics:
-            if METRICS[name].scale == "error":
+            if METRICS[name].is_error:
                 continue
             models = {
                 "this model": {"value": evaluation[name], **intervals[name]},
@@ -173,7 +173,7 @@ def _truncation_warnings(results: Results) -> list[str]:
         f"({counts['truncated'] / counts['rows']:.1%}) are longer than {max_length} tokens, and the model does "
         "not read the rest. Raise tokenize.max_length."
         for split, counts in results.lengths.items()
-        if counts["truncated"] > MOST_TRUNCATED * counts["rows"]
+        if counts["truncated"] > MAX_TRUNCATED * counts["rows"]
     ]
 
 
@@ -222,7 +222,7 @@ def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
     pairs = Counter(zip(predictions.labels.tolist(), predictions.predicted.tolist(), strict=True))
     wrong = [(label, predicted, n) for (label, predicted), n in sorted(pairs.items()) if label != predicted]
     matrix = None
-    if classes <= _MOST_CLASSES:
+    if classes <= _MAX_CLASSES:
         matrix = [[pairs[label, predicted] for predicted in range(classes)] for label in range(classes)]
     return {
         "counts": matrix,

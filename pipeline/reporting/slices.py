@@ -18,9 +18,9 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.templates import SINGULAR
 
-FEWEST_ROWS = 20  # The scores of fewer rows are too uncertain to tell anything.
+MIN_ROWS = 20  # The scores of fewer rows are too uncertain to tell anything.
 OVERLAPS = (0.4, 0.6)  # These bounds divide the pairs of MRPC into thirds of about equal size.
-_MOST_VALUES = 20  # of a column. All rarer values are one slice.
+_MAX_VALUES = 20  # of a column. All rarer values are one slice.
 
 _WORD = re.compile(r"\w+(?:[.,'’]\w+)*")  # noqa: RUF001
 
@@ -123,7 +123,7 @@ def _overlap(first: str, second: str) -> float:
 
 def assign_by_column(column: str, values: Sequence[str]) -> Assignment:
     """Divide by the values of a column, most frequent first. The rarer values are one slice."""
-    frequent = [value for value, _ in Counter(values).most_common(_MOST_VALUES)]
+    frequent = [value for value, _ in Counter(values).most_common(_MAX_VALUES)]
     position = {value: number for number, value in enumerate(frequent)}
     names = [f"{column}: {value or '(none)'}" for value in [*frequent, "(other values)"]]
     return names, np.array([position.get(value, len(frequent)) for value in values])

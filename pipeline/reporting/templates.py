@@ -32,7 +32,7 @@ def _gap(difference: float, name: str) -> str:
     metric = METRICS[name]
     if float(metric.format_difference(difference)) == 0:
         return f"{metric.title} is the same"
-    unit = "" if metric.scale == "error" else " percentage points"
+    unit = "" if metric.is_error else " percentage points"
     return f"{metric.title} is {metric.format(abs(difference))}{unit} {'higher' if difference > 0 else 'lower'}"
 
 
@@ -53,7 +53,7 @@ def _format_score(value: float | None, name: str, unit: bool = False) -> str:
     if value is None:
         return _UNDEFINED
     score = SCORES[name]
-    return f"{score.format(value)}%" if unit and score.scale != "error" else score.format(value)
+    return f"{score.format(value)}%" if unit and not score.is_error else score.format(value)
 
 
 def _sha256(text: str) -> str:

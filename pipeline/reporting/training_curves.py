@@ -119,10 +119,10 @@ def _still_improving(epochs: Sequence[Epoch], name: str) -> Finding | None:
     *earlier, last = epochs
     best = _best(earlier, name).scores[name]
     gain = SCORES[name].sign * (last.scores[name] - best)
-    smallest_gain = _GAIN_ERROR * best if _is_error(name) else _GAIN
+    smallest_gain = _GAIN_ERROR * best if SCORES[name].is_error else _GAIN
     if gain <= smallest_gain or _best(epochs, "loss") is not last:
         return None
-    lead = f"{gain:.3f}" if _is_error(name) else f"{100 * gain:.1f} points"
+    lead = f"{gain:.3f}" if SCORES[name].is_error else f"{100 * gain:.1f} points"
     text = (
         f"The last epoch ({last.number}) has the best validation {SCORES[name].title}, by {lead}"
         f"{'' if name == 'loss' else ', and the lowest validation loss'}. More epochs may improve the model further."
@@ -133,7 +133,7 @@ def _still_improving(epochs: Sequence[Epoch], name: str) -> Finding | None:
 def _leveled_off(epochs: Sequence[Epoch], name: str) -> Finding:
     best, last = _best(epochs, name), epochs[-1]
     best_score, last_score = (
-        f"{SCORES[name].format(epoch.scores[name])}{'' if _is_error(name) else '%'}" for epoch in (best, last)
+        f"{SCORES[name].format(epoch.scores[name])}{'' if SCORES[name].is_error else '%'}" for epoch in (best, last)
     )
     metric = f"The validation {SCORES[name].title}"
     if best is last:
@@ -145,7 +145,3 @@ def _leveled_off(epochs: Sequence[Epoch], name: str) -> Finding:
 
 def _best(epochs: Sequence[Epoch], name: str) -> Epoch:
     return max(epochs, key=lambda epoch: SCORES[name].sign * epoch.scores[name])
-
-
-def _is_error(name: str) -> bool:
-    return SCORES[name].scale == "error"
