@@ -3,7 +3,6 @@
 The comments in `params.yaml` explain what each key means.
 """
 
-import codecs
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -74,14 +73,6 @@ def _check_fold(fold: str) -> str:
     return fold
 
 
-def _check_encoding(name: str) -> str:
-    try:
-        codecs.lookup(name)
-    except (LookupError, ValueError):
-        raise ValueError('must be an encoding that Python knows, such as "utf-8", "cp1252" or "utf-16"') from None
-    return name
-
-
 def _pairs_to_mapping(value: Any) -> Any:
     """Turn a list such as ["bad=2", "good=1"] into a mapping, because `dvc exp run -S` cannot replace a mapping."""
     if not isinstance(value, list) or not value or not all(isinstance(item, str) and "=" in item for item in value):
@@ -134,7 +125,7 @@ class DataParams(Section):
     splits: dict[str, str] | None
     directory: str
     delimiter: Literal[",", ";", "|", "\t"] | None
-    encoding: Annotated[str, AfterValidator(_check_encoding)]
+    encoding: str  # The check stage and the readers of files reject an unknown one.
     header: bool
     text_column_names: list[str]
     label_column_name: str | list[str]
