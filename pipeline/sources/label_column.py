@@ -18,7 +18,6 @@ from pipeline.sources.label_values import (
     has_value,
     is_minus_one,
     is_unsupported_list,
-    label_columns,
     label_texts,
     list_from_text,
     without_point_zero,
@@ -134,7 +133,7 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     Raises:
         UserError: A value cannot be a label, or train has only one class or no labels.
     """
-    names = label_columns(params)
+    names = params.label_columns
     problem_type: ProblemType | None = "multi_label_classification" if len(names) > 1 else params.problem_type
     id2label = _id2label(params)
 
@@ -206,7 +205,7 @@ def _id2label(params: DataParams) -> dict[str, str] | None:
     """
     if params.id2label is None:
         return None
-    columns = label_columns(params)
+    columns = params.label_columns
     if len(columns) > 1:
         names = params.id2label
         return names if isinstance(names, dict) else dict(zip(columns, names, strict=True))
