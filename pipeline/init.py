@@ -101,7 +101,7 @@ from pipeline.onboarding.profile import ColumnProfile, binary_columns, choose_co
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, read_hub
 from pipeline.params import LOCK, PARAMS, Params, load_params, parse_params
-from pipeline.sources.corpus import DROPPED
+from pipeline.sources.corpus import has_dropped_rows
 from pipeline.sources.files import SPLIT_ALIASES
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -145,7 +145,7 @@ def init(source: str, options: Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="init-") as temporary:
         task, card = _trial_run(Path(temporary), data, edit_values(text, {"data.on_missing": "drop"}))
         # The numbers of rows would not show this, because data.on_leakage can drop rows, too.
-        drops_rows = any(f": {DROPPED}" in warning for warning in card.warnings)
+        drops_rows = has_dropped_rows(card.warnings)
         if drops_rows:
             _print("", "Some rows have no text or no label. They will be dropped (data.on_missing: drop).")
         stale = _stale_keys(before, task)
