@@ -12,7 +12,7 @@ from pipeline.core.task import Task
 from pipeline.core.text import literal
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, drop_incomplete, published_origin, rows_sha256
-from pipeline.sources.fetch import download_file, local_file, mirror_directory, require_sha256
+from pipeline.sources.fetch import describe_error, download_file, local_file, mirror_directory, require_sha256
 from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, glue_task
 
 # The original files of MRPC (Dolan & Brockett 2005).
@@ -153,7 +153,7 @@ def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -
             quoting=csv.QUOTE_NONE, lineterminator="\n", skip_blank_lines=False,
         )  # fmt: skip
     except ValueError as error:  # This includes the errors of pandas, and text that is not UTF-8.
-        raise UserError(f"{path} is not the published file: {' '.join(str(error).split())}. Replace it.") from None
+        raise UserError(f"{path} is not the published file: {describe_error(error)}. Replace it.") from None
     if missing := [name for name in columns if name not in rows]:
         raise UserError(f"{path} is not the published file: it has no column {', '.join(missing)}. Replace it.")
     return rows[columns]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json
+from pipeline.sources.fetch import describe_error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,10 +47,9 @@ def add_tokenizer(model: Path, vocabulary: list[str], where: str) -> None:
         published.backend_tokenizer.save(str(model / "tokenizer.json"))
         _require_fit(_load(model), published, entries, json.loads((model / "config.json").read_text(encoding="utf-8")))
     except Exception as error:  # tokenizers raises plain Exceptions, and damaged files can cause almost any other.
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise UserError(
-            f"{where} has no tokenizer.json, and none can be made from {vocabulary[0]}: {reason}. Use a model with a "
-            "tokenizer.json."
+            f"{where} has no tokenizer.json, and none can be made from {vocabulary[0]}: {describe_error(error)}. Use a "
+            "model with a tokenizer.json."
         ) from error
     log.info("%s: made tokenizer.json from %s", where, " and ".join(vocabulary))
 
