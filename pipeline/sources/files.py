@@ -80,9 +80,9 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
     """
     by_split: dict[str, list[Path]] = {}
     ignored = []
-    for path in _visible(directory) if directory.is_dir() else []:
+    for path in visible_entries(directory):
         split = split_from_name(path)
-        files = [file for file in (_visible(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
+        files = [file for file in (visible_entries(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
         if split and path.is_dir():
             if path.is_symlink():
                 raise UserError(f"{path} is a link to a directory, and DVC would not notice changes in it. Link files.")
@@ -119,8 +119,10 @@ def _require_one_source(directory: Path, split: str, files: list[Path]) -> None:
                 )
 
 
-def _visible(directory: Path) -> list[Path]:
-    return [path for path in sorted(directory.iterdir()) if not is_hidden(path.name)]
+def visible_entries(directory: Path) -> list[Path]:
+    """Return the user's files and directories in a directory, or an empty list if it does not exist."""
+    entries = directory.iterdir() if directory.is_dir() else ()
+    return [path for path in sorted(entries) if not is_hidden(path.name)]
 
 
 def is_hidden(name: str) -> bool:
