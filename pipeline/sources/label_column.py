@@ -119,10 +119,6 @@ class LabelColumn:
     def describe(self, label: str) -> str:
         return f"{self.first_places[label]}: {self.name} is {literal(label)}"
 
-    def constant_error(self) -> UserError:
-        content = f"always {literal(self.train_labels[0])}" if self.train_labels else "always empty"
-        return UserError(f"data.label_column_name: {self.name} is {content} in train. Set it to a different column.")
-
 
 def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     """Read the labels in each distinct value once, because the number of distinct values is small.
@@ -175,7 +171,10 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     if may_list_labels:
         _require_same_form(label_column)
     if len(train_labels) < (1 if label_column.is_multi_label else 2):
-        raise label_column.constant_error()
+        value = literal(train_labels[0]) if train_labels else "empty"
+        raise UserError(
+            f"data.label_column_name: {label_column.name} is always {value} in train. Set it to a different column."
+        )
     return label_column
 
 
