@@ -121,7 +121,7 @@ class LabelColumn:
 
 
 def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
-    """Read the labels in each distinct value once, because the number of distinct values is small.
+    """Read the labels in each distinct value once. There are few distinct values, unless the task is a regression.
 
     Args:
         rows: The rows of each split that the source has, train first.
@@ -251,15 +251,17 @@ def _check_values(column: LabelColumn) -> None:
     """Raise UserError if a value cannot be a label or a list of labels."""
     may_list_labels = column.problem_type in (None, "multi_label_classification")
     for value in column.values:
-        message = f"{value.where}: {column.name} is {literal(value.raw)}"
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.items if may_list_labels else [value.raw])):
             raise UserError(
-                f"{message}. A label must be a string or a number. Lists of labels are only allowed if "
-                "data.problem_type is null or multi_label_classification."
+                f"{value.where}: {column.name} is {literal(value.raw)}. A label must be a string or a number. Lists of "
+                "labels are only allowed if data.problem_type is null or multi_label_classification."
             )
         numbers = [item for item in value.items if isinstance(item, (float, Decimal)) and item == item]  # without NaN
         if value.is_list and any(number % 1 for number in numbers):
-            raise UserError(f"{message}. A list must contain labels, or 0 or 1 for each label.")
+            raise UserError(
+                f"{value.where}: {column.name} is {literal(value.raw)}. A list must contain labels, or 0 or 1 for each "
+                "label."
+            )
     for label in column.first_places:
         if LONE_SURROGATE.search(label):
             raise UserError(f"{column.describe(label)}, which is not valid Unicode. Correct it.")
