@@ -15,8 +15,8 @@ from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
 from pipeline.sources.label_values import (
-    has_value,
     is_minus_one,
+    is_sortable_number,
     is_unsupported_list,
     label_texts,
     list_from_text,
@@ -156,7 +156,7 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
         values.append(LabelValue(value, location, items, label_texts(items)))
 
     train_labels = list(dict.fromkeys(label for value in values[:train_count] for label in value.labels))
-    if not any(has_value(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
+    if not any(is_sortable_number(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
         values = _without_minus_ones(_quoted(names), values)
     label_column = LabelColumn(
         names=names,

@@ -127,7 +127,7 @@ def is_code(label: str) -> bool:
     return bool(_CODE.match(label))
 
 
-def has_value(label: str) -> bool:
+def is_sortable_number(label: str) -> bool:
     """Return whether a label is a number that can be sorted by its value, and not NaN."""
     return is_number(label) and not label.lower().endswith("nan")
 
