@@ -15,6 +15,7 @@ from pipeline.params import LOCAL, Params, load_params
 from pipeline.sources.checkpoints import find_checkpoint, local_model_files
 from pipeline.sources.fetch import file_sha256
 from pipeline.sources.glue import glue_task
+from pipeline.tabular.opening import text_codec
 from pipeline.training.arguments import check_training
 
 # The keys that GLUE tasks and the demo ignore, and their defaults.
@@ -46,6 +47,7 @@ def check(params: Params) -> None:
                 "data.task is %s, which ignores %s. For your own files, set data.task=custom.",
                 params.data.task, ", ".join(ignored),
             )  # fmt: skip
+    text_codec(params.data.encoding)
     find_checkpoint(params.model.checkpoint)
     # With another launcher, other machines may train. Every device supports "auto" and "fp32".
     if params.runtime.launcher == LOCAL and params.train.precision not in ("auto", "fp32"):

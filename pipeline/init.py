@@ -96,13 +96,13 @@ from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels
 from pipeline.onboarding.params_file import edit_values
-from pipeline.onboarding.placement import copy_files, custom_entries, remove_results, require_room
+from pipeline.onboarding.placement import copy_files, remove_results, require_room
 from pipeline.onboarding.profile import ColumnProfile, binary_columns, choose_columns, profile
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, read_hub
 from pipeline.params import LOCK, PARAMS, Params, load_params, parse_params
-from pipeline.sources.corpus import DROPPED
-from pipeline.sources.files import SPLIT_ALIASES
+from pipeline.sources.corpus import has_dropped_rows
+from pipeline.sources.files import SPLIT_ALIASES, visible_entries
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB = "hf://"
@@ -145,7 +145,7 @@ def init(source: str, options: Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="init-") as temporary:
         task, card = _trial_run(Path(temporary), data, edit_values(text, {"data.on_missing": "drop"}))
         # The numbers of rows would not show this, because data.on_leakage can drop rows, too.
-        drops_rows = any(f": {DROPPED}" in warning for warning in card.warnings)
+        drops_rows = has_dropped_rows(card.warnings)
         if drops_rows:
             _print("", "Some rows have no text or no label. They will be dropped (data.on_missing: drop).")
         stale = _stale_keys(before, task)
@@ -312,7 +312,7 @@ def _print_next_steps(before: Params, has_files: bool, has_copies: bool, fresh: 
         _print("", "Removed dvc.lock and the committed results in metrics.")
     elif LOCK.exists() and before.data.task not in ("custom", "hub"):
         _print("", "The committed results of the example are still here. With --fresh, init removes them.")
-    if not has_files and custom_entries():
+    if not has_files and visible_entries(CUSTOM):
         _print("", f"The files in {CUSTOM} are not used any more.")
     if has_files and not has_copies:
         _print(

@@ -3,7 +3,6 @@
 The comments in `params.yaml` explain what each key means.
 """
 
-import codecs
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -74,14 +73,6 @@ def _check_fold(fold: str) -> str:
     return fold
 
 
-def _check_encoding(name: str) -> str:
-    try:
-        codecs.lookup(name)
-    except (LookupError, ValueError):
-        raise ValueError('must be an encoding that Python knows, such as "utf-8", "cp1252" or "utf-16"') from None
-    return name
-
-
 def _pairs_to_mapping(value: Any) -> Any:
     """Turn a list such as ["bad=2", "good=1"] into a mapping, because `dvc exp run -S` cannot replace a mapping."""
     if not isinstance(value, list) or not value or not all(isinstance(item, str) and "=" in item for item in value):
@@ -134,7 +125,7 @@ class DataParams(Section):
     splits: dict[str, str] | None
     directory: str
     delimiter: Literal[",", ";", "|", "\t"] | None
-    encoding: Annotated[str, AfterValidator(_check_encoding)]
+    encoding: str  # The check stage and the readers of files reject an unknown one.
     header: bool
     text_column_names: list[str]
     label_column_name: str | list[str]
@@ -144,6 +135,11 @@ class DataParams(Section):
     on_missing: Literal["error", "drop"]
     on_leakage: Literal["error", "warn", "drop"]
     slice_columns: list[str]
+
+    @property
+    def label_columns(self) -> list[str]:
+        """The column with the labels, or several columns that contain 0 or 1, one for each label."""
+        return [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
 
     @model_validator(mode="after")
     def _check_data(self) -> Self:
@@ -168,13 +164,12 @@ class DataParams(Section):
 
     def _check_columns(self) -> None:
         texts = self.text_column_names
-        labels = [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
         if len(texts) not in (1, 2):
             raise _mistake("data.text_column_names", "must name one column, or two for pairs", texts)
         for key, names in (
             ("text_column_names", texts),
             ("slice_columns", self.slice_columns),
-            ("label_column_name", labels),
+            ("label_column_name", self.label_columns),
         ):
             for name in names:
                 if name in _RESERVED_COLUMNS and key != "label_column_name":
@@ -182,7 +177,7 @@ class DataParams(Section):
                         f"must not contain any of {', '.join(_RESERVED_COLUMNS)} (rename the column in your files)"
                     )
                     raise _mistake(f"data.{key}", requirement, name)
-                if [*texts, *self.slice_columns, *labels].count(name) > 1:
+                if [*texts, *self.slice_columns, *self.label_columns].count(name) > 1:
                     requirement = "must not repeat a column, or contain a column of another key of data"
                     raise _mistake(f"data.{key}", requirement, name)
 

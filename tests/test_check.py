@@ -127,6 +127,13 @@ def test_changed_keys_that_the_task_ignores_are_named(valid_params: Params, capl
     assert "demo, which ignores data.directory, data.encoding, data.split.fractions. For your" in caplog.text
 
 
+@pytest.mark.parametrize("encoding", ["rot13", "base64", "utf-99"])
+def test_an_encoding_that_is_not_one_of_texts_is_rejected(valid_params: Params, encoding: str) -> None:
+    check(changed(valid_params, "data", encoding="latin-1"))
+    with pytest.raises(UserError, match=rf'^"{encoding}" is not a text encoding .* Set data\.encoding .*\.$'):
+        check(changed(valid_params, "data", encoding=encoding))
+
+
 def test_a_metric_that_does_not_fit_the_task_is_rejected(valid_params: Params) -> None:
     mrpc = changed(changed(valid_params, "data", task="mrpc"), "train", metric_for_best_model="pearson")
     with pytest.raises(

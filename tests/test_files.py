@@ -53,6 +53,23 @@ def test_wrong_shard_numbers_are_an_error(numbers: list[int], total: int, messag
         load_files({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
 
 
+@pytest.mark.parametrize("directory", ["", "train/"])
+def test_shards_of_different_totals_are_an_error(directory: str) -> None:
+    names = ["train-00000-of-00002.csv", "train-00001-of-00003.csv"]
+    with pytest.raises(UserError, match=r" must have exactly 2 .*: train-00001-of-00002\.csv, train-00001-of-00003"):
+        load_files({f"{directory}{name}": CSV for name in names}, split=FIXED)
+    shutil.rmtree("data/custom")
+    complete = ["train-00000-of-00001.csv", "train-00000-of-00002.csv", "train-00001-of-00002.csv"]
+    with pytest.raises(UserError, match=r" must have exactly 1 .*: train-00000-of-00002\.csv, train-00001-of-00002"):
+        load_files({f"{directory}{name}": CSV for name in complete}, split=FIXED)
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train-00000-of-00001.csv", "Train.jsonl"])
+def test_a_file_next_to_the_directory_of_a_split_is_an_error(name: str) -> None:
+    with pytest.raises(UserError, match=r"^data/custom has several candidates for train: .*\. Keep only one\.$"):
+        load_files({"train/part.csv": CSV, name: CSV, "dev.csv": CSV}, split=FIXED)
+
+
 def test_a_directory_of_a_split_must_not_be_a_link_or_contain_directories() -> None:
     load_files({"train/part.csv": CSV, "dev.csv": CSV}, split=FIXED)
     Path("data/custom/train").rename("elsewhere")

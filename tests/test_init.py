@@ -159,6 +159,8 @@ def test_the_users_choice_wins_and_a_misspelled_column_is_an_error() -> None:
         (["1", "2.5", ""], "number"),
         (["Yes", "no"], "yes/no"),
         (["2024-01-01", "2024-12-31T10:00"], "date"),
+        (["2024-12", " 2025"], "date"),
+        (["2024-12", "2024-W52-1"], "text"),
         (["Train", "dev", ""], "split"),
         (["train", "train"], "text"),
         (["test", "dev"], "text"),

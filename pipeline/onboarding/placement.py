@@ -11,12 +11,7 @@ from pipeline.core.paths import METRICS_DIR
 from pipeline.core.text import listing
 from pipeline.onboarding.user_data import CUSTOM
 from pipeline.params import LOCK
-from pipeline.sources.files import is_hidden
-
-
-def custom_entries() -> list[Path]:
-    """Return the files and directories in data/custom, except hidden ones."""
-    return [path for path in sorted(CUSTOM.glob("*")) if not is_hidden(path.name)]
+from pipeline.sources.files import visible_entries
 
 
 def require_room(source: str, files: dict[Path, Path], force: bool) -> None:
@@ -32,7 +27,7 @@ def require_room(source: str, files: dict[Path, Path], force: bool) -> None:
             f"{source} is already in {CUSTOM}. Name the files there after their splits, such as train.csv, and run "
             f'"python -m pipeline.init {CUSTOM}".'
         )
-    if (entries := custom_entries()) and not force:
+    if (entries := visible_entries(CUSTOM)) and not force:
         raise UserError(
             f"{CUSTOM} is not empty ({listing(path.name for path in entries)}). Use --force to replace everything in "
             f'it, or run "python -m pipeline.init {CUSTOM}" to use the files in it.'
@@ -49,7 +44,7 @@ def copy_files(files: dict[Path, Path]) -> None:
         files: Where each file goes, and where it comes from.
     """
     CUSTOM.mkdir(parents=True, exist_ok=True)
-    earlier = custom_entries()
+    earlier = visible_entries(CUSTOM)
     with atomic_output(CUSTOM) as draft:
         for target, source in files.items():
             path = draft / target.relative_to(CUSTOM)
@@ -63,7 +58,7 @@ def copy_files(files: dict[Path, Path]) -> None:
             else:
                 shutil.copy2(path, draft / path.name, follow_symlinks=False)
     # DVC rejects files that git tracks.
-    if for_dvc := [path for path in custom_entries() if not _files_in_git(path)]:
+    if for_dvc := [path for path in visible_entries(CUSTOM) if not _files_in_git(path)]:
         _run_dvc("add", *for_dvc)
 
 

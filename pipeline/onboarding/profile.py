@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import NamedTuple
 
 import pandas as pd
@@ -12,6 +11,7 @@ from pipeline.core.task import TRAIN
 from pipeline.core.text import closest_match, listing, literal
 from pipeline.sources.files import SPLIT_ALIASES
 from pipeline.sources.label_values import as_bit
+from pipeline.sources.splits import read_dates
 from pipeline.tabular.reading import is_missing
 
 _MOST_LABELS = 100  # A column with more distinct values is only a label if its name or the user says so.
@@ -100,15 +100,7 @@ def _type(values: pd.Series, distinct: pd.Series, numbers: pd.Series) -> str:
         return "yes/no"
     if numbers.notna().all():
         return "number"
-    return "date" if all(map(_is_date, distinct)) else "text"
-
-
-def _is_date(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text.strip())
-    except ValueError:
-        return False
-    return True
+    return "date" if read_dates(distinct.str.strip()).notna().all() else "text"
 
 
 def choose_columns(

@@ -232,12 +232,12 @@ def _local_source(name: str, checkpoint: Checkpoint) -> tuple[str, Path] | None:
     return None
 
 
-def files_to_copy(present: Collection[str], where: str) -> list[str]:
+def files_to_copy(present: Collection[str], model: str) -> list[str]:
     """Choose the config, the safetensors weights and tokenizer.json, or else a vocabulary, among the files of a model.
 
     Args:
         present: The names of all files.
-        where: The name or path of the model for error messages.
+        model: The name or path of the model for error messages.
 
     Raises:
         UserError: A required file is missing.
@@ -246,17 +246,17 @@ def files_to_copy(present: Collection[str], where: str) -> list[str]:
     pickles = sorted(name for name in present if _PICKLES.fullmatch(name))
     if pickles and not weights:
         raise UserError(
-            f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run arbitrary code, so only "
+            f"{model} has its weights only as {', '.join(pickles)}. Loading a pickle can run arbitrary code, so only "
             "safetensors files are accepted. Save the model again with save_pretrained, or look for a pull request on "
             "the Hub that adds them (docs/data_and_models.md)."
         )
     if not weights or "config.json" not in present:
         missing = "config.json" if weights else "model.safetensors"
-        raise UserError(f"{where} has no {missing}. Save the model again with save_pretrained, or use another model.")
+        raise UserError(f"{model} has no {missing}. Save the model again with save_pretrained, or use another model.")
     tokenizer = [_TOKENIZER] if _TOKENIZER in present else vocabulary_files(present)
     if not tokenizer:
         raise UserError(
-            f"{where} has no {_TOKENIZER}, and no vocabulary from which one can be built "
+            f"{model} has no {_TOKENIZER}, and no vocabulary from which one can be built "
             f"({', '.join(map(' with '.join, VOCABULARIES))}). Save the model again with a fast tokenizer "
             "(save_pretrained), or use another model."
         )
@@ -264,19 +264,19 @@ def files_to_copy(present: Collection[str], where: str) -> list[str]:
     return ["config.json", *tokenizer, *weights, *optional]
 
 
-def _require_shards_in_directory(checkpoint: Path, where: str) -> None:
+def _require_shards_in_directory(directory: Path, checkpoint: str) -> None:
     """Raise UserError if the index of sharded weights names files elsewhere, because transformers would load them."""
-    index = checkpoint / "model.safetensors.index.json"
+    index = directory / "model.safetensors.index.json"
     if not index.exists():
         return
     try:
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{where}: {index.name} has no valid weight_map. Save the model again.") from None
-    if elsewhere := sorted(map(str, shards - _names(checkpoint))):
+        raise UserError(f"{checkpoint}: {index.name} has no valid weight_map. Save the model again.") from None
+    if elsewhere := sorted(map(str, shards - _names(directory))):
         raise UserError(
-            f"{where}: {index.name} names files that are not in the same directory: {listing(elsewhere)}. Save the "
-            "model again."
+            f"{checkpoint}: {index.name} names files that are not in the same directory: {listing(elsewhere)}. Save "
+            "the model again."
         )
 
 

@@ -152,8 +152,12 @@ def _hub_errors(subject: str) -> Iterator[None]:
         remedy = _REMEDIES.get(error.response.status_code, _CHECK)
         raise UserError(f"{subject}: the Hub answered {answer}. {remedy} {_MIRRORS}") from None
     except Exception as error:  # The client does not wrap the errors of its HTTP library.
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"{subject}: {reason or type(error).__name__}. {_CHECK} {_MIRRORS}") from None
+        raise UserError(f"{subject}: {describe_error(error)}. {_CHECK} {_MIRRORS}") from None
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the message of another package's error in one line without the last period, or else the error's type."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 def _check_published(path: Path) -> None:

@@ -1,7 +1,6 @@
 """Find the files of each split in the user's directory."""
 
 import re
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
@@ -22,9 +21,6 @@ SPLIT_ALIASES = {
 # What systems and editors leave behind, in lowercase. Files whose name starts with a dot are never visible, either.
 # .dvcignore has the same list, so that these files do not mark a run as outdated.
 _SYSTEM_FILES = ("thumbs.db", "desktop.ini", "~$*", "*~", "*.swp")
-# For each split, the files of each candidate. A candidate is a file, a directory, or shards with the same pattern, such
-# as train-*-of-00003.csv.
-Candidates = dict[str, dict[str, list[Path]]]
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
@@ -36,21 +32,20 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
             link or contains a directory, or the copy of the repository in which an experiment runs does not have a file
             because it is not tracked.
     """
-    candidates, ignored = _candidates(directory)
-    _require_all_shards(candidates)
+    files, ignored = _files_by_split(directory)
     # A temporary experiment runs in a copy of the repository that has only tracked files, see `users_path`.
     original = users_path(directory)
-    missing = _relative_paths(original, _candidates(original)[0]) - _relative_paths(directory, candidates)
+    originals = chain.from_iterable(_files_by_split(original)[0].values())
+    missing = {directory / file.relative_to(original) for file in originals} - {*chain.from_iterable(files.values())}
     if missing:
-        name = directory / min(missing)
+        name = min(missing)
         raise UserError(
             f"{name} is missing in the copy of the repository in which this experiment runs, because it is not "
             f'tracked. Run "dvc add {name} && git add {name}.dvc {name.parent}/.gitignore", or "git add {name}".'
         )
-    for split, by_name in candidates.items():
-        if len(by_name) > 1:
-            raise UserError(f"{directory} has several candidates for {split}: {listing(by_name)}. Keep only one.")
-    if TRAIN not in candidates:
+    for split in files:
+        _require_one_source(directory, split, files[split])
+    if TRAIN not in files:
         if not directory.is_dir():
             raise UserError(f"data.directory: {directory} does not exist, or is not a directory.")
         names = f" It contains: {listing(ignored)}." if ignored else ""
@@ -65,7 +60,7 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
             directory,
             listing(ignored),
         )
-    return {split: next(iter(candidates[split].values())) for split in SPLITS if split in candidates}
+    return {split: files[split] for split in SPLITS if split in files}
 
 
 def split_from_name(path: Path) -> str | None:
@@ -74,20 +69,20 @@ def split_from_name(path: Path) -> str | None:
     return SPLIT_ALIASES.get((shard[1] if shard else data_stem(path)).lower())
 
 
-def _candidates(directory: Path) -> tuple[Candidates, list[str]]:
-    """Find the files that are named after a split.
+def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
+    """Find the files that are named after a split, or are in a directory that is.
 
     Returns:
-        The files, and the names that are not those of a split.
+        The files of each split, and the names that are not those of a split.
 
     Raises:
         UserError: The directory of a split is a link, or contains a directory.
     """
-    candidates: Candidates = {}
+    by_split: dict[str, list[Path]] = {}
     ignored = []
-    for path in _visible(directory) if directory.is_dir() else []:
+    for path in visible_entries(directory):
         split = split_from_name(path)
-        files = [file for file in (_visible(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
+        files = [file for file in (visible_entries(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
         if split and path.is_dir():
             if path.is_symlink():
                 raise UserError(f"{path} is a link to a directory, and DVC would not notice changes in it. Link files.")
@@ -96,45 +91,40 @@ def _candidates(directory: Path) -> tuple[Candidates, list[str]]:
         if split is None or not files:
             ignored.append(path.name)
         else:
-            candidates.setdefault(split, {}).setdefault(_pattern(path), []).extend(files)
-    return candidates, ignored
+            by_split.setdefault(split, []).extend(files)
+    return by_split, ignored
 
 
-def _pattern(path: Path) -> str:
-    """Return the name of a file. Shards have the same one: `train-*-of-00003.csv`."""
-    stem = data_stem(path)
-    return _SHARD.sub(r"\1-*-of-\2", stem) + path.name.removeprefix(stem)
+def _require_one_source(directory: Path, split: str, files: list[Path]) -> None:
+    """Raise UserError if the files of a split are not a single file, all shards of one, or those of one directory.
+
+    If a directory contains shards, they must be complete, too.
+    """
+    by_pattern: dict[Path, list[Path]] = {}  # The pattern of shards is train-*.csv. Any other file has its own.
+    for file in files:
+        stem = data_stem(file)
+        pattern = file.with_name(_SHARD.sub(r"\1-*", stem) + file.name.removeprefix(stem))
+        by_pattern.setdefault(pattern, []).append(file)
+    sources = sorted({pattern.relative_to(directory).parts[0] for pattern in by_pattern})
+    if len(sources) > 1:
+        raise UserError(f"{directory} has several candidates for {split}: {listing(sources)}. Keep only one.")
+    for pattern, shards in by_pattern.items():
+        if shard := _SHARD.fullmatch(data_stem(shards[0])):
+            with_total = pattern.name.replace("*", f"*-of-{shard[2]}")
+            expected = {with_total.replace("*", f"{number:05}") for number in range(int(shard[2]))}
+            if differences := expected ^ {file.name for file in shards}:
+                raise UserError(
+                    f"{pattern.parent} must have exactly {len(expected)} files {with_total}, numbered from 00000. "
+                    f"Missing or unexpected: {listing(sorted(differences), 3)}."
+                )
 
 
-def _require_all_shards(candidates: Candidates) -> None:
-    """Raise UserError if shards such as `train-*-of-00003.csv` do not have exactly the numbers 0 to 2."""
-    shards: dict[Path, set[str]] = {}
-    for file in _all_files(candidates):
-        if _SHARD.fullmatch(data_stem(file)):
-            shards.setdefault(file.with_name(_pattern(file)), set()).add(file.name)
-    for pattern, names in shards.items():
-        total = int(data_stem(pattern)[-5:])
-        expected = {pattern.name.replace("*", f"{number:05}") for number in range(total)}
-        if names != expected:
-            raise UserError(
-                f"{pattern.parent} must have exactly {total} files {pattern.name}, numbered from 00000. Missing or "
-                f"unexpected: {listing(sorted(expected ^ names), 3)}."
-            )
-
-
-def _visible(directory: Path) -> list[Path]:
-    return [path for path in sorted(directory.iterdir()) if not is_hidden(path.name)]
+def visible_entries(directory: Path) -> list[Path]:
+    """Return the user's files and directories in a directory, or an empty list if it does not exist."""
+    entries = directory.iterdir() if directory.is_dir() else ()
+    return [path for path in sorted(entries) if not is_hidden(path.name)]
 
 
 def is_hidden(name: str) -> bool:
     """Return whether a file or directory is not the user's: it is hidden, or a system or an editor left it behind."""
     return name.startswith(".") or any(fnmatchcase(name.lower(), pattern) for pattern in _SYSTEM_FILES)
-
-
-def _all_files(candidates: Candidates) -> Iterator[Path]:
-    for by_name in candidates.values():
-        yield from chain.from_iterable(by_name.values())
-
-
-def _relative_paths(directory: Path, candidates: Candidates) -> set[Path]:
-    return {file.relative_to(directory) for file in _all_files(candidates)}

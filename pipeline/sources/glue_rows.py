@@ -12,7 +12,7 @@ from pipeline.core.task import Task
 from pipeline.core.text import literal
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, drop_incomplete, published_origin, rows_sha256
-from pipeline.sources.fetch import download_file, local_file, mirror_directory, require_sha256
+from pipeline.sources.fetch import describe_error, download_file, local_file, mirror_directory, require_sha256
 from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, glue_task
 
 # The original files of MRPC (Dolan & Brockett 2005).
@@ -73,7 +73,7 @@ def _published_rows(task: Task, splits: dict[str, pd.DataFrame], source: str) ->
     return tables
 
 
-def _encode(task: Task, labels: pd.Series, where: str) -> pd.Series:
+def _encode(task: Task, labels: pd.Series, location: str) -> pd.Series:
     """Return class numbers, or scores from 0 to 5. Raises UserError for any other label."""
     if task.labels:
         by_name = {name: number for number, name in enumerate(task.labels)}
@@ -86,7 +86,9 @@ def _encode(task: Task, labels: pd.Series, where: str) -> pd.Series:
         is_valid, expected = numbers.between(0, 5), "from 0 to 5"
     if not is_valid.all():
         label = labels[~is_valid].iloc[0]
-        raise UserError(f"{where} has the label {literal(label)}, but a label must be {expected}. Replace its files.")
+        raise UserError(
+            f"{location} has the label {literal(label)}, but a label must be {expected}. Replace its files."
+        )
     return numbers.astype(int) if task.labels else numbers
 
 
@@ -153,7 +155,7 @@ def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -
             quoting=csv.QUOTE_NONE, lineterminator="\n", skip_blank_lines=False,
         )  # fmt: skip
     except ValueError as error:  # This includes the errors of pandas, and text that is not UTF-8.
-        raise UserError(f"{path} is not the published file: {' '.join(str(error).split())}. Replace it.") from None
+        raise UserError(f"{path} is not the published file: {describe_error(error)}. Replace it.") from None
     if missing := [name for name in columns if name not in rows]:
         raise UserError(f"{path} is not the published file: it has no column {', '.join(missing)}. Replace it.")
     return rows[columns]

@@ -15,7 +15,7 @@ from pipeline.core.task import TRAIN
 from pipeline.core.text import listing, quoted
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, make_corpus, published_origin
-from pipeline.sources.fetch import download_file, repo_info
+from pipeline.sources.fetch import describe_error, download_file, repo_info
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
 from pipeline.sources.raw_rows import collect_rows, columns_to_read, require_rows
 from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
@@ -116,8 +116,7 @@ def _dataset_errors(dataset: str, settings: str = "") -> Iterator[None]:
         yield
     except Exception as error:
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
-        reason = " ".join(str(cause or error).split()).rstrip(".")
-        raise UserError(f"{dataset} cannot be loaded{settings}: {reason or type(error).__name__}.") from None
+        raise UserError(f"{dataset} cannot be loaded{settings}: {describe_error(cause or error)}.") from None
 
 
 def _csv_format(dataset: str, config: Any) -> FileFormat:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import listing, literal
 from pipeline.sources.label_column import LabelColumn, LabelValue
-from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer, is_minus_one, is_number
+from pipeline.sources.label_values import as_bit, is_code, is_integer, is_minus_one, is_number, is_sortable_number
 
 MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 _MOST_CLASSES = 1000
@@ -59,7 +59,7 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
     different classes.
     """
     labels = list(column.first_places)
-    numbers = list(filter(has_value, labels))
+    numbers = list(filter(is_sortable_number, labels))
     if all(map(is_number, labels)) and any(map(is_code, labels)):
         numbers = []  # If there are codes such as 01, all labels are names.
     if numbers and len(numbers) < len(labels):
@@ -148,7 +148,7 @@ def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> lis
     """
     groups: dict[Decimal | str, list[str]] = {}
     for label in sorted(column.first_places):
-        groups.setdefault(_fold(label), []).append(label)
+        groups.setdefault(_normalize(label), []).append(label)
     similar = [_quote_similar(group) for group in groups.values() if len({numbers[label] for label in group}) > 1]
     if not similar:
         return []
@@ -159,12 +159,12 @@ def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> lis
     ]
 
 
-def _fold(label: str) -> Decimal | str:
+def _normalize(label: str) -> Decimal | str:
     """Return the value of a number, or a text normalized in case, spaces, invisible characters and Unicode form.
 
     Hyphens and underscores between words become spaces, and a final period is removed.
     """
-    if has_value(label):
+    if is_sortable_number(label):
         return Decimal(label)
     folded = unicodedata.normalize("NFKC", label.translate(_PLAIN_CHARACTERS).casefold())
     visible = "".join(character for character in folded if unicodedata.category(character) != "Cf")
@@ -197,7 +197,7 @@ def vector_length(column: LabelColumn) -> int | None:
         if _is_vector(value, size) and len({as_bit(item) for item in value.items}) < size:
             mismatch = next(candidate for candidate in lists if not _is_vector(candidate, size))
             raise UserError(
-                f"{mismatch.where}: {column.name} is {literal(mismatch.items)}, but in {value.where} it is "
+                f"{mismatch.location}: {column.name} is {literal(mismatch.items)}, but in {value.location} it is "
                 f"{literal(value.items)}, which contains 0 or 1 twice, as in a vector with 0 or 1 for each label. "
                 "Write all labels as vectors of the same length, or write each label only once."
             )
@@ -216,8 +216,8 @@ def encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[li
     if id2label.keys() != set(labels):
         example = next(value for value in column.values if len(value.items) == length)
         raise UserError(
-            f"params.yaml: data.id2label has the labels {listing(id2label)}, but in {example.where} {column.name} is "
-            f"{literal(example.items)}, a vector with 0 or 1 for each of {length} labels. Give names to the labels "
+            f"params.yaml: data.id2label has the labels {listing(id2label)}, but in {example.location} {column.name} "
+            f"is {literal(example.items)}, a vector with 0 or 1 for each of {length} labels. Give names to the labels "
             f"{listing(labels)}."
         )
     if length > _MOST_CLASSES:

@@ -15,10 +15,9 @@ from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
 from pipeline.sources.label_values import (
-    has_value,
     is_minus_one,
+    is_sortable_number,
     is_unsupported_list,
-    label_columns,
     label_texts,
     list_from_text,
     without_point_zero,
@@ -34,13 +33,13 @@ class LabelValue(NamedTuple):
 
     Attributes:
         raw: The value as it is in the file.
-        where: The file and the line of the first row that has the value.
+        location: The file and the line of the first row that has the value.
         items: The items of a list, or of a text that lists labels. For any other value, only the value itself.
         labels: The items as texts, without the missing ones.
     """
 
     raw: Any
-    where: str
+    location: str
     items: list[Any]
     labels: list[str]
 
@@ -94,7 +93,7 @@ class LabelColumn:
         first_places: dict[str, str] = {}
         for value in self.values:
             for label in value.labels:
-                first_places.setdefault(label, value.where)
+                first_places.setdefault(label, value.location)
         return first_places
 
     @cached_property
@@ -120,13 +119,9 @@ class LabelColumn:
     def describe(self, label: str) -> str:
         return f"{self.first_places[label]}: {self.name} is {literal(label)}"
 
-    def constant_error(self) -> UserError:
-        content = f"always {literal(self.train_labels[0])}" if self.train_labels else "always empty"
-        return UserError(f"data.label_column_name: {self.name} is {content} in train. Set it to a different column.")
-
 
 def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
-    """Read the labels in each distinct value once, because the number of distinct values is small.
+    """Read the labels in each distinct value once. There are few distinct values, unless the task is a regression.
 
     Args:
         rows: The rows of each split that the source has, train first.
@@ -134,7 +129,7 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     Raises:
         UserError: A value cannot be a label, or train has only one class or no labels.
     """
-    names = label_columns(params)
+    names = params.label_columns
     problem_type: ProblemType | None = "multi_label_classification" if len(names) > 1 else params.problem_type
     id2label = _id2label(params)
 
@@ -150,18 +145,18 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     may_list_labels = problem_type in (None, "multi_label_classification") and not rows[TRAIN].class_names
     separator = "[|;,]" if problem_type == "multi_label_classification" else "[|;]"
     values = []
-    for where, value in first_occurrences.items():
+    for location, value in first_occurrences.items():
         if isinstance(value, list) and value and all(item is None for item in value):
             value = None  # In a list of classes, `datasets` writes -1 for a label that is not known.
         if problem_type == "single_label_classification" and isinstance(value, list) and len(value) == 1:
             value = value[0]  # Annotation tools such as Doccano write a list even if each text has one label.
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
-            items = _split_text(value, separator, where, _quoted(names))
-        values.append(LabelValue(value, where, items, label_texts(items)))
+            items = _split_text(value, separator, location, _quoted(names))
+        values.append(LabelValue(value, location, items, label_texts(items)))
 
     train_labels = list(dict.fromkeys(label for value in values[:train_count] for label in value.labels))
-    if not any(has_value(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
+    if not any(is_sortable_number(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
         values = _without_minus_ones(_quoted(names), values)
     label_column = LabelColumn(
         names=names,
@@ -176,7 +171,10 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     if may_list_labels:
         _require_same_form(label_column)
     if len(train_labels) < (1 if label_column.is_multi_label else 2):
-        raise label_column.constant_error()
+        value = literal(train_labels[0]) if train_labels else "empty"
+        raise UserError(
+            f"data.label_column_name: {label_column.name} is always {value} in train. Set it to a different column."
+        )
     return label_column
 
 
@@ -188,9 +186,9 @@ def _without_minus_ones(name: str, values: list[LabelValue]) -> list[LabelValue]
     log.info(
         "%s: %s is %s, and train has no negative label, so such labels are missing labels. If -1 is a class, list all "
         "labels in data.id2label.",
-        first.where, name, literal(first.raw),
+        first.location, name, literal(first.raw),
     )  # fmt: skip
-    missing = LabelValue(None, first.where, [None], [])
+    missing = LabelValue(None, first.location, [None], [])
     return [missing if is_minus_one(value.items) else value for value in values]
 
 
@@ -206,7 +204,7 @@ def _id2label(params: DataParams) -> dict[str, str] | None:
     """
     if params.id2label is None:
         return None
-    columns = label_columns(params)
+    columns = params.label_columns
     if len(columns) > 1:
         names = params.id2label
         return names if isinstance(names, dict) else dict(zip(columns, names, strict=True))
@@ -221,14 +219,14 @@ def _id2label(params: DataParams) -> dict[str, str] | None:
     return id2label
 
 
-def _split_text(text: str, separator: str, where: str, name: str) -> list[Any]:
+def _split_text(text: str, separator: str, location: str, name: str) -> list[Any]:
     """Return the items of a text that may list labels."""
     items = list_from_text(text)
     if items is not None:
         return items
     if is_unsupported_list(text):
         raise UserError(
-            f"{where}: {name} is {literal(text)}, which looks like a list, but is neither a JSON nor a Python list. "
+            f"{location}: {name} is {literal(text)}, which looks like a list, but is neither a JSON nor a Python list. "
             'Write a JSON list, such as ["a", "b"] or [0, 1, 0]. If it is a class, set data.problem_type='
             "single_label_classification."
         )
@@ -243,8 +241,8 @@ def _require_same_form(column: LabelColumn) -> None:
         plain_label = texts[are_lists.index(False)]
         list_label = texts[are_lists.index(True)]
         raise UserError(
-            f"{plain_label.where}: {column.name} is {literal(plain_label.raw)}, but in {list_label.where} it is the "
-            f"list {literal(list_label.raw)}. Write all labels in the same way. If they are classes, set "
+            f"{plain_label.location}: {column.name} is {literal(plain_label.raw)}, but in {list_label.location} it is "
+            f"the list {literal(list_label.raw)}. Write all labels in the same way. If they are classes, set "
             "data.problem_type=single_label_classification."
         )
 
@@ -253,15 +251,17 @@ def _check_values(column: LabelColumn) -> None:
     """Raise UserError if a value cannot be a label or a list of labels."""
     may_list_labels = column.problem_type in (None, "multi_label_classification")
     for value in column.values:
-        message = f"{value.where}: {column.name} is {literal(value.raw)}"
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.items if may_list_labels else [value.raw])):
             raise UserError(
-                f"{message}. A label must be a string or a number. Lists of labels are only allowed if "
-                "data.problem_type is null or multi_label_classification."
+                f"{value.location}: {column.name} is {literal(value.raw)}. A label must be a string or a number. Lists "
+                "of labels are only allowed if data.problem_type is null or multi_label_classification."
             )
         numbers = [item for item in value.items if isinstance(item, (float, Decimal)) and item == item]  # without NaN
         if value.is_list and any(number % 1 for number in numbers):
-            raise UserError(f"{message}. A list must contain labels, or 0 or 1 for each label.")
+            raise UserError(
+                f"{value.location}: {column.name} is {literal(value.raw)}. A list must contain labels, or 0 or 1 for "
+                "each label."
+            )
     for label in column.first_places:
         if LONE_SURROGATE.search(label):
             raise UserError(f"{column.describe(label)}, which is not valid Unicode. Correct it.")

@@ -124,22 +124,22 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     problem_type: ProblemType = "single_label_classification"
     if column.first_list:
         problem_type = "multi_label_classification"
-        why = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.where}"
+        reason = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.location}"
         _warn_if_few_lists(column)
     elif column.id2label:
-        why = "the classes in data.id2label"
+        reason = "the classes in data.id2label"
     elif column.schema_names:
-        why = f"class names in the schema of the data ({listing(column.schema_names)})"
+        reason = f"class names in the schema of the data ({listing(column.schema_names)})"
     elif are_numbers and not are_integers:
-        problem_type, why = "regression", "numbers that are not all whole"
+        problem_type, reason = "regression", "numbers that are not all whole"
     elif are_numbers and len(labels) > MOST_INTEGERS:
-        problem_type, why = "regression", f"more than {MOST_INTEGERS} distinct whole numbers"
+        problem_type, reason = "regression", f"more than {MOST_INTEGERS} distinct whole numbers"
     else:
         form = "whole numbers" if are_numbers else "values"
-        why = f"{len(labels):,} distinct {form} ({listing(labels, 3)})"
+        reason = f"{len(labels):,} distinct {form} ({listing(labels, 3)})"
     log.info(
         "Inferred problem_type %s: column %s has %s. Set data.problem_type to override.",
-        problem_type, column.name, why,
+        problem_type, column.name, reason,
     )  # fmt: skip
     return problem_type
 
@@ -200,7 +200,7 @@ def _thousands_warnings(column: LabelColumn) -> list[str]:
     first = decimals[0]
     text = str(first.raw).strip()
     return [
-        f"{first.where}: {column.name} is {literal(text)}, which is read as {float(text):g}. If the point separates "
+        f"{first.location}: {column.name} is {literal(text)}, which is read as {float(text):g}. If the point separates "
         f"thousands, write {text.replace('.', '')}."
     ]
 

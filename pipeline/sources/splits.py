@@ -93,9 +93,9 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
 
     Only the whole column shows whether 2024 is a year: it is one next to 2024-12-31, and a number next to 999.
     """
-    dates = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
+    dates = read_dates(texts)
     numbers: NDArray[np.float64] = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
-    is_date = dates.notna() & texts.str.match(_DATE)
+    is_date = dates.notna()
     is_number = np.isfinite(numbers)
     is_compact_date = is_date & texts.str.fullmatch(r"\d{8}")  # such as 20241231
     if is_number.all() and not is_compact_date.any():
@@ -114,6 +114,11 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
         f"{_value(texts, row)}. Write all times as dates such as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), or "
         "all as numbers."
     )
+
+
+def read_dates(texts: pd.Series) -> pd.Series:
+    """Return the time that each text means if it is a date in the format ISO 8601 or a year, and NaT if it is not."""
+    return pd.to_datetime(texts.where(texts.str.match(_DATE)), format="ISO8601", utc=True, errors="coerce")
 
 
 def split_train(

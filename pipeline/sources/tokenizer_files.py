@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json
+from pipeline.sources.fetch import describe_error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -24,14 +25,14 @@ def vocabulary_files(present: Collection[str]) -> list[str]:
     return next((list(files) for files in VOCABULARIES if set(files) <= set(present)), [])
 
 
-def add_tokenizer(model: Path, vocabulary: list[str], where: str) -> None:
+def add_tokenizer(model: Path, vocabulary: list[str], checkpoint: str) -> None:
     """Write tokenizer.json to a directory with config.json and a vocabulary, the way transformers reads them.
 
     For a WordPiece vocabulary, tokenizer_config.json also gets a missing setting: whether texts are lowercased.
 
     Args:
         vocabulary: The names of the files of the vocabulary.
-        where: The name or path of the model for messages.
+        checkpoint: The name or path of the model for messages.
 
     Raises:
         UserError: The files cannot be read, or transformers would make a tokenizer that does not fit them.
@@ -39,19 +40,18 @@ def add_tokenizer(model: Path, vocabulary: list[str], where: str) -> None:
     try:
         entries = _read_vocabulary(model / vocabulary[0])
         if vocabulary == ["vocab.txt"]:
-            _state_casing(model / _CONFIG, entries, where)
+            _state_casing(model / _CONFIG, entries, checkpoint)
         published = _load(model)
         if not published.is_fast:
             raise ValueError(f"transformers has no fast version of {type(published).__name__}")
         published.backend_tokenizer.save(str(model / "tokenizer.json"))
         _require_fit(_load(model), published, entries, json.loads((model / "config.json").read_text(encoding="utf-8")))
     except Exception as error:  # tokenizers raises plain Exceptions, and damaged files can cause almost any other.
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise UserError(
-            f"{where} has no tokenizer.json, and none can be made from {vocabulary[0]}: {reason}. Use a model with a "
-            "tokenizer.json."
+            f"{checkpoint} has no tokenizer.json, and none can be made from {vocabulary[0]}: {describe_error(error)}. "
+            "Use a model with a tokenizer.json."
         ) from error
-    log.info("%s: made tokenizer.json from %s", where, " and ".join(vocabulary))
+    log.info("%s: made tokenizer.json from %s", checkpoint, " and ".join(vocabulary))
 
 
 def _load(model: Path) -> "PreTrainedTokenizerBase":
@@ -73,7 +73,7 @@ def _read_vocabulary(path: Path) -> list[str]:
     return list(dict.fromkeys(line for line in lines if line))
 
 
-def _state_casing(path: Path, entries: list[str], where: str) -> None:
+def _state_casing(path: Path, entries: list[str], checkpoint: str) -> None:
     """Write to tokenizer_config.json whether texts are lowercased, because transformers always would by default."""
     config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if "do_lower_case" in config:
@@ -84,7 +84,7 @@ def _state_casing(path: Path, entries: list[str], where: str) -> None:
     write_json(path, config | {"do_lower_case": lowercase})
     log.warning(
         "%s does not say whether it is cased. Its vocabulary has %s uppercase letters, so texts are %s.",
-        where, "no" if lowercase else "words with", "lowercased" if lowercase else "not lowercased",
+        checkpoint, "no" if lowercase else "words with", "lowercased" if lowercase else "not lowercased",
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.tabular.opening import data_suffix, decoded_lines, open_text
+from pipeline.tabular.opening import data_suffix, decoded_lines, open_text, text_codec
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", **{delimiter: delimiter for delimiter in DELIMITERS}}
@@ -57,7 +57,8 @@ def add_format_options(parser: argparse.ArgumentParser, header: bool | None = Tr
 
 
 def chosen_format(arguments: argparse.Namespace) -> FileFormat:
-    """Return the format that the options describe."""
+    """Return the format that the options describe. Raises UserError if the encoding is unknown."""
+    text_codec(arguments.encoding)
     return FileFormat(_DELIMITER_NAMES.get(arguments.delimiter), arguments.encoding, arguments.header is not False)
 
 
