@@ -24,7 +24,7 @@ from pipeline.experiments.sides import describe_degenerate_runs, read_side
 from pipeline.params import load_params
 from pipeline.sources.loading import load_corpus
 
-MOST_ROWS = 16_000
+MAX_ROWS = 16_000
 POINTS, SEEDS = 5, 3
 CLASSES = "single_label_classification"
 PAIR = ["sentence1", "sentence2"]
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def make_clone(clone: Path) -> None:
-    """Clone HEAD, and commit up to MOST_ROWS rows of train and of validation of each task as custom files."""
+    """Clone HEAD, and commit up to MAX_ROWS rows of train and of validation of each task as custom files."""
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     for task, (columns, _, _) in TASKS.items():
         corpus = load_corpus(load_params().data.model_copy(update={"task": task}))
@@ -76,7 +76,7 @@ def make_clone(clone: Path) -> None:
         directory.mkdir()
         for split in ("train", "validation"):
             rows = corpus.splits[split][[*columns, "label"]]
-            rows = rows.sample(min(len(rows), MOST_ROWS), random_state=0)
+            rows = rows.sample(min(len(rows), MAX_ROWS), random_state=0)
             rows.to_csv(directory / f"{split}.csv", index=False, quoting=csv.QUOTE_NONNUMERIC)
     commit_data(clone)
 

@@ -485,6 +485,7 @@ def test_a_common_name_that_is_also_a_value_is_not_a_header() -> None:
     rows = [["question", "Are you there?"], ["statement", "I am."], ["question", "Who?"]]
     assert not guess_header(rows)
     assert guess_header([["text", "act"], *rows])
+    assert guess_header([["comment", "2020_2021"], *rows]), "this is not a number"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pipeline.core.task import Task
 from pipeline.core.text import aligned
 from pipeline.onboarding.profile import ColumnProfile
 
-_MOST_CLASSES = 20
+_MAX_CLASSES = 20
 
 
 def count(number: int, total: int) -> str:
@@ -44,11 +44,11 @@ def describe_labels(task: Task, card: DataCard) -> list[str]:
         return aligned([header, *statistics], "right")
     rows = [
         [name, *(count(counts.labels[number], counts.rows) for counts in labeled.values())]
-        for number, name in enumerate(task.labels[:_MOST_CLASSES])
+        for number, name in enumerate(task.labels[:_MAX_CLASSES])
     ]
     lines = aligned([["class" if task.problem_type.startswith("single") else "label", *labeled], *rows], "right")
-    if len(task.labels) > _MOST_CLASSES:
-        lines.append(f"and {len(task.labels) - _MOST_CLASSES} more")
+    if len(task.labels) > _MAX_CLASSES:
+        lines.append(f"and {len(task.labels) - _MAX_CLASSES} more")
     if task.binary:
         swapped = json.dumps({name: name for name in reversed(task.labels)}, ensure_ascii=False)
         lines += [

@@ -4,6 +4,7 @@ from itertools import chain
 from statistics import median
 
 from pipeline.onboarding.profile import PAIR_NAMES, TEXT_NAMES
+from pipeline.sources.label_values import is_number
 
 _LONG_NAME = 40  # in characters; longer "names" are texts if the rest of the column is as long
 _TEXT_COLUMNS = {*chain.from_iterable(TEXT_NAMES), *chain.from_iterable(PAIR_NAMES)}
@@ -27,14 +28,6 @@ def guess_header(rows: list[list[str]]) -> bool:
         return True
     for name, values in zip(names, columns, strict=True):
         long = len(name) > _LONG_NAME and len(values) > 0 and median(map(len, values)) > _LONG_NAME
-        if name and (_is_number(name) or name in values or long):
+        if name and (is_number(name) or name in values or long):
             return False
-    return True
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
     return True

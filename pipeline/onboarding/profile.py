@@ -14,7 +14,7 @@ from pipeline.sources.label_values import as_bit
 from pipeline.sources.splits import read_dates
 from pipeline.tabular.reading import is_missing
 
-_MOST_LABELS = 100  # A column with more distinct values is only a label if its name or the user says so.
+_MAX_LABELS = 100  # A column with more distinct values is only a label if its name or the user says so.
 _EXAMPLES = 3
 # Names that columns often have, in lowercase. If a table has names of several groups, the first group wins.
 LABEL_NAMES = (
@@ -158,7 +158,7 @@ def binary_columns(columns: Sequence[ColumnProfile]) -> list[str]:
 def _has_few_values(column: ColumnProfile) -> bool:
     """Return whether the values of a column look like classes: each occurs several times."""
     known = column.rows - column.missing
-    return column.type != "date" and 2 <= column.distinct <= min(_MOST_LABELS, known / 2)
+    return column.type != "date" and 2 <= column.distinct <= min(_MAX_LABELS, known / 2)
 
 
 def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Choice:

@@ -21,7 +21,7 @@ from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import Batch, ColumnSelection, check_file, read_file
 
 CUSTOM = Path("data/custom")
-_LONGEST_NAME = 80  # the limit of data.name
+_MAX_NAME_LENGTH = 80  # the limit of data.name
 _COMMIT = re.compile("@[0-9a-f]{40}$")
 _HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 
@@ -73,7 +73,7 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
     name = source.absolute().name if source.is_dir() else data_stem(source)
     values = {
         "task": "custom",
-        "name": name[:_LONGEST_NAME],
+        "name": name[:_MAX_NAME_LENGTH],
         "dataset": None,
         "config": None,
         "splits": None,

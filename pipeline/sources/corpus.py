@@ -18,7 +18,7 @@ from pipeline.sources.labels import read_labels
 from pipeline.sources.raw_rows import RawRows
 from pipeline.sources.splits import read_split_values, split_fractions, split_train
 
-_MOST_NUMBERS = 5  # how many row numbers a message lists
+_MAX_NUMBERS = 5  # how many row numbers a message lists
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def _labeled_rows(part: RawRows, labels: pd.Series | None, task: Task) -> pd.Dat
 def describe_rows(idx: pd.Series, flags: pd.Series | NDArray[np.bool_]) -> str:
     """Format the number and the percentage of flagged rows, and the `idx` of the first ones."""
     flagged = idx[flags]
-    first = ", ".join(map(str, flagged.iloc[:_MOST_NUMBERS]))
-    more = ", ..." if len(flagged) > _MOST_NUMBERS else ""
+    first = ", ".join(map(str, flagged.iloc[:_MAX_NUMBERS]))
+    more = ", ..." if len(flagged) > _MAX_NUMBERS else ""
     return f"{len(flagged):,} of {len(idx):,} ({len(flagged) / len(idx):.1%}), idx {first}{more}"
 
 

@@ -16,7 +16,7 @@ from pipeline.sources.corpus import Corpus
 from pipeline.sources.duplicates import hash_rows
 from pipeline.sources.splits import sample_groups, strata
 
-_MOST_PARTS = 10  # of the other rows; one of them is validation
+_MAX_PARTS = 10  # of the other rows; one of them is validation
 
 
 def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
@@ -60,7 +60,7 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
             "this fold are one group, so none of them can become validation. Use more folds or more groups."
         )
     parts = max(round(len(rows) / len(corpus.splits["validation"])), 2)
-    parts = min(parts, _MOST_PARTS, groups)
+    parts = min(parts, _MAX_PARTS, groups)
     part_numbers = _fold_numbers(rest[GROUP], labels[~is_test], parts, split.seed)
     is_validation = part_numbers == 0
     if corpus.task.problem_type == "single_label_classification":

@@ -10,9 +10,9 @@ from pipeline.core.text import listing, literal
 from pipeline.sources.label_column import LabelColumn, LabelValue
 from pipeline.sources.label_values import as_bit, is_code, is_integer, is_minus_one, is_number, is_sortable_number
 
-MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
-_MOST_CLASSES = 1000
-_MOST_GROUPS = 5  # how many groups of similar labels a warning lists
+MAX_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
+_MAX_CLASSES = 1000
+_MAX_GROUPS = 5  # how many groups of similar labels a warning lists
 # What programs write for a missing value. "none" and "NONE" are not in the list, because they are common classes.
 _PLACEHOLDERS = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-"}
 # Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
@@ -99,7 +99,7 @@ def _check_minus_one(column: LabelColumn, numbers: Mapping[str, int]) -> list[st
 def _check_class_count(column: LabelColumn, names: Collection[str]) -> None:
     """Raise UserError if there are so many classes that they are probably not classes."""
     rows = sum(column.labeled_counts.values())
-    if len(names) > _MOST_CLASSES or (len(names) > MOST_INTEGERS and rows < 2 * len(names)):
+    if len(names) > _MAX_CLASSES or (len(names) > MAX_INTEGERS and rows < 2 * len(names)):
         raise _too_many(column, f"{len(names):,} distinct labels in {rows:,} rows")
 
 
@@ -152,10 +152,10 @@ def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> lis
     similar = [_quote_similar(group) for group in groups.values() if len({numbers[label] for label in group}) > 1]
     if not similar:
         return []
-    more = f" and {len(similar) - _MOST_GROUPS} more" if len(similar) > _MOST_GROUPS else ""
+    more = f" and {len(similar) - _MAX_GROUPS} more" if len(similar) > _MAX_GROUPS else ""
     return [
         f"Column {column.name} has different labels that are almost the same: "
-        f"{', '.join(similar[:_MOST_GROUPS])}{more}. Write labels that mean the same in the same way."
+        f"{', '.join(similar[:_MAX_GROUPS])}{more}. Write labels that mean the same in the same way."
     ]
 
 
@@ -220,7 +220,7 @@ def encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[li
             f"is {literal(example.items)}, a vector with 0 or 1 for each of {length} labels. Give names to the labels "
             f"{listing(labels)}."
         )
-    if length > _MOST_CLASSES:
+    if length > _MAX_CLASSES:
         raise _too_many(column, f"vectors of {length:,} labels")
     unnamed = "" if column.id2label or has_columns else ". Set data.id2label to name them."
     log.info(

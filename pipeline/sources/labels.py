@@ -16,7 +16,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
-from pipeline.sources.label_classes import MOST_INTEGERS, encode_vectors, find_classes, vector_length
+from pipeline.sources.label_classes import MAX_INTEGERS, encode_vectors, find_classes, vector_length
 from pipeline.sources.label_column import LabelColumn, LabelValue, read_column
 from pipeline.sources.label_values import is_code, is_integer, is_number, label_text
 from pipeline.sources.raw_rows import RawRows
@@ -29,8 +29,8 @@ DEFAULT_METRICS = {
     "multi_label_classification": ["f1_micro", "f1_macro", "accuracy"],
     "regression": ["pearson", "spearmanr", "rmse"],
 }
-_FEWEST_LISTS = 0.05  # the proportion of the rows below which lists of labels may be a mistake
-_LARGEST_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
+_MIN_LISTS = 0.05  # the proportion of the rows below which lists of labels may be a mistake
+_MAX_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 # Numbers as people write them, such as 0,5 or 1.234,5 or 1,234 or 85%, and plain numbers.
 _WRITTEN_NUMBER = re.compile(r"[+\-\u2212]?\d+(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)?(?:e[+-]?\d+)?\s*%?", re.IGNORECASE)
@@ -132,8 +132,8 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         reason = f"class names in the schema of the data ({listing(column.schema_names)})"
     elif are_numbers and not are_integers:
         problem_type, reason = "regression", "numbers that are not all whole"
-    elif are_numbers and len(labels) > MOST_INTEGERS:
-        problem_type, reason = "regression", f"more than {MOST_INTEGERS} distinct whole numbers"
+    elif are_numbers and len(labels) > MAX_INTEGERS:
+        problem_type, reason = "regression", f"more than {MAX_INTEGERS} distinct whole numbers"
     else:
         form = "whole numbers" if are_numbers else "values"
         reason = f"{len(labels):,} distinct {form} ({listing(labels, 3)})"
@@ -146,7 +146,7 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
 
 def _warn_if_few_lists(column: LabelColumn) -> None:
     lists, rows = column.list_rows, sum(column.labeled_counts.values())
-    if lists < _FEWEST_LISTS * rows:
+    if lists < _MIN_LISTS * rows:
         log.warning(
             "%s has a list of labels in only %s of %s rows (%.1f%%). If these are single labels that contain a "
             "separator, set data.problem_type to single_label_classification.",
@@ -180,10 +180,10 @@ def _read_targets(column: LabelColumn) -> list[float | None]:
     for label in column.first_places:
         if not is_number(label) and _WRITTEN_NUMBER.fullmatch(label):
             raise _written_number(column, label)
-        if not is_number(label) or not math.isfinite(float(label)) or abs(float(label)) > _LARGEST_TARGET:
+        if not is_number(label) or not math.isfinite(float(label)) or abs(float(label)) > _MAX_TARGET:
             raise UserError(
                 f"{column.describe(label)}, but a label of a regression must be a finite number from "
-                f"-{_LARGEST_TARGET:g} to {_LARGEST_TARGET:g}. Correct it, scale the column down, or remove the row. "
+                f"-{_MAX_TARGET:g} to {_MAX_TARGET:g}. Correct it, scale the column down, or remove the row. "
                 "If the labels are classes, set data.problem_type=single_label_classification."
             )
     return [float(value.labels[0]) if value.labels else None for value in column.values]

@@ -11,7 +11,7 @@ from pipeline.core.text import listing, literal
 from pipeline.sources.corpus import describe_rows
 from pipeline.sources.duplicates import flag_duplicates
 
-_FEW = 50  # A model learns little about a class with fewer rows.
+_MIN_ROWS = 50  # A model learns little about a class with fewer rows.
 _DUPLICATES = {
     "repeated": "rows that duplicate an earlier row",
     "contradictory": "rows that duplicate an earlier row but have a different label",
@@ -117,12 +117,12 @@ def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[st
                 f"{split} has no rows for {len(absent)} of {len(task.labels)} labels "
                 f"({len(absent) / len(task.labels):.1%}), which cannot be scored there: {names}"
             )
-    rare = [(name, count) for name, count in zip(task.labels, counts.get(TRAIN, []), strict=True) if count < _FEW]
+    rare = [(name, count) for name, count in zip(task.labels, counts.get(TRAIN, []), strict=True) if count < _MIN_ROWS]
     if rare:
         size = len(splits[TRAIN])
         names = listing(f"{literal(name)} ({count}, {count / size:.1%})" for name, count in rare)
         warnings.append(
-            f"train has fewer than {_FEW} rows for {len(rare)} of {len(task.labels)} labels "
+            f"train has fewer than {_MIN_ROWS} rows for {len(rare)} of {len(task.labels)} labels "
             f"({len(rare) / len(task.labels):.1%}), which is too few to learn them well: {names}"
         )
     return warnings
