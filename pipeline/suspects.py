@@ -97,7 +97,8 @@ def find_suspects(group: str) -> None:
             wrong, low, high = (f"{value:,.0f}" for value in (count.wrong, count.low, count.high))
             table.append([count.name, f"{count.rows:,}", wrong, f"{low} to {high}"])
         print("\n".join(aligned(table, "right")))
-        print("Some of these are mistakes of the model, so the true number is usually lower, often below the interval.")
+        print("The counts include confident mistakes of the model, so the true numbers are usually lower.")
+        print("The intervals reflect only the choice of the rows.")
     if warning := describe_degenerate_runs(side, OUT_OF_FOLD):
         print(f"Warning: {warning}. The estimate and the ranking say little.")
     print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")

@@ -201,7 +201,7 @@ def test_a_few_changed_examples_are_not_evidence_with_any_metric(
     comparison = compare(a, Side("b", [run]))
     assert comparison.splits[task.verdict_split].difference[task.metrics[0]].low > 0
     assert comparison.verdict.startswith("no evidence of a difference")
-    assert comparison.verdict.endswith(f", because fewer than 10 {task.noun} changed (4)")
+    assert comparison.verdict.endswith(f", because A and B differ on 4 {task.noun}, and at least 10 are needed")
 
 
 def test_a_changed_label_is_not_a_changed_example_if_exact_matches_are_compared(make_side: Callable[..., Side]) -> None:

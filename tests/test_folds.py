@@ -191,6 +191,8 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     [row] = re.findall("^out-of-fold accuracy .*", printed, re.M)
     assert row.split()[2] == f"{100 * accuracy:.2f}"
     assert row.split()[-2] == f"{100 * linear.predictions['test'].is_correct.mean():.2f}"
+    gain = 100 * (accuracy - linear.predictions["test"].is_correct.mean())
+    assert f"Difference from the linear model: {gain:+.1f} points of out-of-fold accuracy (95%" in printed
     scores = json.loads(Path("folds", group, "scores.json").read_text())
     assert scores["n"] == 300
     assert list(scores["metrics"]) == ["accuracy"], "the metrics of this run, and not those of params.yaml"

@@ -152,12 +152,24 @@ class Comparison:
         return "B" if self.metric.sign * self.difference.value > 0 else "A"
 
     @property
+    def score(self) -> str:
+        """The name of the score that the verdict is about, such as "test accuracy"."""
+        return f"{self.verdict_split} {self.metric.title}"
+
+    @property
+    def interval(self) -> str:
+        """The 95% confidence interval of the difference that the verdict is about."""
+        low, high = (self.metric.format_difference(end) for end in (self.difference.low, self.difference.high))
+        return f"95% confidence interval: {low} to {high}{'' if self.metric.is_error else ' points'}"
+
+    @property
+    def difference_phrase(self) -> str:
+        """The difference that the verdict is about, such as "+1.2 points of test accuracy", with its interval."""
+        value = self.metric.format_difference(self.difference.value)
+        return f"{value} {'in' if self.metric.is_error else 'points of'} {self.score} ({self.interval})"
+
+    @property
     def verdict(self) -> str:
-        metric, difference = self.metric, self.difference
-        score = f"{self.verdict_split} {metric.title}"
-        points = "" if metric.is_error else " points"
-        low, high = metric.format_difference(difference.low), metric.format_difference(difference.high)
-        interval = f"95% confidence interval: {low} to {high}{points}"
         if self.identical:
             differing = [title for title, entries in self.changes.items() if entries]
             suffix = "and so are the parameters"
@@ -165,14 +177,13 @@ class Comparison:
                 suffix = f"although A and B differ in {' and '.join(differing)}"
             return f"no difference: the predictions are identical, {suffix}"
         if not self.significant:
-            verdict = f"no evidence of a difference in {score} ({interval})"
+            verdict = f"no evidence of a difference in {self.score} ({self.interval})"
             if self.verdict_comparison.changed >= MIN_CHANGED:
                 return verdict
-            count = self.verdict_comparison.changed
-            return f"{verdict}, because fewer than {MIN_CHANGED} {self.task.noun} changed ({count})"
+            reason = f"A and B differ on {self.verdict_comparison.changed} {self.task.noun}"
+            return f"{verdict}, because {reason}, and at least {MIN_CHANGED} are needed"
         subject = {"A": "B is worse", "B": "B is better", None: "these two models differ"}[self.better_side]
-        value = f"{metric.format_difference(difference.value)}{points}"
-        return f"{subject}: {value} {'of' if points else 'in'} {score} ({interval})"
+        return f"{subject}: {self.difference_phrase}"
 
     @property
     def caveats(self) -> list[str]:

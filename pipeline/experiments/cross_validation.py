@@ -14,6 +14,7 @@ from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, scores
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals, score_intervals
+from pipeline.experiments.comparison import compare
 from pipeline.experiments.identity import FOLD_KEY, identity, load_overridden_params
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.running import Experiment, run_group
@@ -110,6 +111,7 @@ def _scores(side: Side, linear_side: Side, directory: Path) -> list[str]:
         "model that was not trained on it.",
         "The interval reflects the choice of the rows that these models predict, but not of the rows that they learned "
         "from.",
+        f"Difference from the linear model: {compare(linear_side, side).difference_phrase}",
         *reasons_for_narrow_intervals(task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split_type),
         *([f"Warning: {warning}."] if (warning := describe_degenerate_runs(side, OUT_OF_FOLD)) else []),
         f"Signature: {as_line(run.signature)}",
