@@ -85,7 +85,7 @@ def _read_train(raw: Path, task: Task) -> pd.DataFrame:
         log.info("the linear model learns from a random %s of %s %s", f"{_MAX_ROWS:,}", f"{len(table):,}", task.noun)
         sample = np.random.default_rng(0).choice(len(table), _MAX_ROWS, replace=False)
         if task.problem_type == "single_label_classification":
-            # The solver needs at least two classes, so the first row of each class is always there.
+            # The solver needs at least two classes, so the first row of each class is added to the sample.
             _, first_rows = np.unique(table["label"].to_numpy(), return_index=True)
             sample = np.union1d(sample, first_rows)
         table = table.take(np.sort(sample))

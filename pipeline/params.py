@@ -136,11 +136,6 @@ class DataParams(Section):
     on_leakage: Literal["error", "warn", "drop"]
     slice_columns: list[str]
 
-    @property
-    def label_columns(self) -> list[str]:
-        """The column with the labels, or several columns that contain 0 or 1, one for each label."""
-        return [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
-
     @model_validator(mode="after")
     def _check_data(self) -> Self:
         if self.task == "hub":
@@ -164,12 +159,13 @@ class DataParams(Section):
 
     def _check_columns(self) -> None:
         texts = self.text_column_names
+        labels = [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
         if len(texts) not in (1, 2):
             raise _mistake("data.text_column_names", "must name one column, or two for pairs", texts)
         for key, names in (
             ("text_column_names", texts),
             ("slice_columns", self.slice_columns),
-            ("label_column_name", self.label_columns),
+            ("label_column_name", labels),
         ):
             for name in names:
                 if name in _RESERVED_COLUMNS and key != "label_column_name":
@@ -177,7 +173,7 @@ class DataParams(Section):
                         f"must not contain any of {', '.join(_RESERVED_COLUMNS)} (rename the column in your files)"
                     )
                     raise _mistake(f"data.{key}", requirement, name)
-                if [*texts, *self.slice_columns, *self.label_columns].count(name) > 1:
+                if [*texts, *self.slice_columns, *labels].count(name) > 1:
                     requirement = "must not repeat a column, or contain a column of another key of data"
                     raise _mistake(f"data.{key}", requirement, name)
 

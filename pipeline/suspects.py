@@ -133,7 +133,7 @@ def apply_verdicts(file: Path, out: Path) -> None:
     counts = ", ".join(f"{count} in {split}" for split, count in corrections.counts.items())
     settings = {f"data.{name}": value for name, value in corrections.settings.items()}
     write_text(PARAMS, edit_values(PARAMS.read_text(encoding="utf-8"), settings))
-    print(f"Changed labels: {counts or 'none'}. {PARAMS} now names the corrected files. To train with them:")
+    print(f"Changed labels: {counts}. {PARAMS} now names the corrected files. To train with them:")
     print("  " + shlex.join(["dvc", "add", *map(str, corrections.files)]))
     print("  " + shlex.join(["git", "add", str(out), str(PARAMS)]))
     print("  dvc repro")

@@ -25,14 +25,19 @@ def test_curves_match_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "predictions", "precision", "recall"),
-    [([0, 0], [0, 1], 0.0, None), ([1, 0], [0, 0], None, 0.0), ([0, 0], [0, 0], None, None), ([1, 1], [1, 0], 1, 0.5)],
+    ("labels", "predictions", "precision", "recall", "f1"),
+    [
+        ([0, 0], [0, 1], 0.0, None, 0.0),
+        ([1, 0], [0, 0], None, 0.0, 0.0),
+        ([0, 0], [0, 0], None, None, None),
+        ([1, 1], [1, 0], 1, 0.5, pytest.approx(2 / 3)),
+    ],
 )
-def test_precision_without_predictions_and_recall_without_labels_of_class_1_are_undefined(
-    labels: list[int], predictions: list[int], precision: float | None, recall: float | None
+def test_scores_of_a_class_without_predictions_or_labels_are_undefined(
+    labels: list[int], predictions: list[int], precision: float | None, recall: float | None, f1: float | None
 ) -> None:
     result = class_scores(np.array(labels), np.array(predictions))[1]
-    assert (result["n"], result["precision"], result["recall"]) == (sum(labels), precision, recall)
+    assert result == {"n": sum(labels), "precision": precision, "recall": recall, "f1": f1}
 
 
 @pytest.mark.parametrize("labels", [[1, 0], [0, 0], [1, 1]])

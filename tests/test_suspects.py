@@ -358,7 +358,7 @@ def test_copies_that_a_run_would_read_differently_are_not_written(on_missing: st
 
 
 DROPPED: dict[str, tuple[str, str, str]] = {
-    "words": ("train.csv", csv_text([("no label", ""), ("", "no"), *rows(60, ["no", "yes"])]), "yes"),
+    "words": ("train.csv", csv_text([("no label", ""), ("", "no"), *rows(60, ["no", "yes"])]), "no"),
     "lists of labels": ("train.jsonl", jsonl([("no label", None), ("", ["a"]), *rows(60, [["a"], ["b"], []])]), "a"),
     "a regression": ("train.csv", csv_text([("no label", ""), ("", 1.5), *rows(60, [0.5, -1.0])]), "3"),
 }
@@ -424,17 +424,17 @@ def test_a_row_with_two_verdicts_is_rejected(answers: list[str], two_class_param
         correct(two_class_params, twice, Path("data/corrected"))
 
 
-@pytest.mark.parametrize(
-    ("labels", "header", "message"),
-    [
-        (["a", "b"], "split,label", 'writes a column "split", but your data already has one'),
-    ],
-)
-def test_names_that_the_copies_cannot_have_are_rejected(labels: list[str], header: str, message: str) -> None:
-    write_files({"train.csv": csv_text(rows(60, labels), header)})
-    params = data_params(task="custom", text_column_names=[header.partition(",")[0]])
-    with pytest.raises(UserError, match=message):
-        apply_verdicts(params, {1: labels[0], 2: labels[1]})
+def test_a_column_with_the_name_of_a_column_of_the_copies_is_rejected() -> None:
+    write_files({"train.csv": csv_text(rows(60, ["a", "b"]), "split,label")})
+    with pytest.raises(UserError, match='writes a column "split", but your data already has one'):
+        apply_verdicts(data_params(task="custom", text_column_names=["split"]), {1: "a", 2: "b"})
+    assert not Path("data/corrected").exists()
+
+
+def test_verdicts_that_are_the_labels_of_their_rows_change_nothing(two_class_params: DataParams) -> None:
+    labels = load_source_rows(two_class_params).labeled.set_index("idx")["label"]
+    with pytest.raises(UserError, match="there is nothing to correct"):
+        apply_verdicts(two_class_params, {3: ["no", "yes"][labels[3]]})
     assert not Path("data/corrected").exists()
 
 

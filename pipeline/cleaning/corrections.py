@@ -54,12 +54,14 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
         directory: A directory that does not exist yet.
 
     Raises:
-        UserError: The data has changed, a verdict is not a label, the copies cannot have the name of a column, or a run
-            would not read the same rows from them.
+        UserError: The data has changed, a verdict is not a label, no label changes, the copies cannot have the name of
+            a column, or a run would not read the same rows from them.
     """
     source = load_source_rows(params)
     task, splits = source.corpus.task, source.corpus.splits
     corrected = _corrected_labels(source, verdicts)
+    if not corrected:
+        raise UserError("each verdict is the label that the row already has, so there is nothing to correct.")
     # Only this type of split looks at the labels, which will be different. With a column, it still keeps a few rows of
     # each class in train.
     keep_splits = params.split.type == "stratify" and len(splits) > len(source.files)
@@ -70,7 +72,7 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
         for split in source.files:
             with writing_rows(draft / f"{split}.jsonl") as write:
                 write(_columns(split, source, corrected, keep_splits), {})
-        _require_same_rows(source, corrected, _with_settings(params, settings | {"directory": str(draft)}))
+        _require_same_rows(source, corrected, _with_settings(params, settings | {"directory": str(draft)}), directory)
     counts = {split: int(rows["place"].isin(corrected).sum()) for split, rows in splits.items()}
     return Corrections(
         files=[directory / f"{split}.jsonl" for split in source.files],
@@ -211,20 +213,25 @@ def _with_settings(params: DataParams, settings: dict[str, Any]) -> DataParams:
     values = params.model_dump()
     for key, value in settings.items():
         section, _, name = key.rpartition(".")
-        (values[section] if section else values)[name] = value
+        target = values[section] if section else values
+        target[name] = value
     return DataParams.model_validate(values)
 
 
-def _require_same_rows(source: SourceRows, corrected: dict[str, Any], params: DataParams) -> None:
+def _require_same_rows(source: SourceRows, corrected: dict[str, Any], params: DataParams, directory: Path) -> None:
     """Raise UserError if a run that uses the copies would not have the rows of the source with the corrected labels.
 
     Args:
-        params: The parameters with which such a run reads the copies.
+        params: The parameters with which such a run reads the copies. They name the draft of the directory.
     """
     try:
         copies = make_corpus(read_custom(params)[0], params)
     except UserError as error:
-        raise UserError(f"--apply has written nothing, because a run could not read the copies: {error}") from None
+        reason = str(error).replace(params.directory, str(directory))
+        raise UserError(
+            f"--apply has written nothing, because a run could not read the copies: {reason} Correct the labels in "
+            "your own files instead."
+        ) from None
     for split, rows in source.corpus.splits.items():
         columns = ["idx", *source.corpus.task.text_columns]
         if "label" in rows:
@@ -235,5 +242,5 @@ def _require_same_rows(source: SourceRows, corrected: dict[str, Any], params: Da
         if rows[columns].values.tolist() != copy.values.tolist():
             raise UserError(
                 f"--apply has written nothing, because with the corrected labels, {split} would have other rows or "
-                "labels. Correct the labels in your own files."
+                "labels. Correct the labels in your own files instead."
             )

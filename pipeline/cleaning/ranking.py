@@ -48,7 +48,7 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
     labels = np.array([label_name(task, label) for label in predictions.labels], dtype=object)
     columns = {
         "label": labels[suspects],
-        "prediction": [label_name(task, predictions.predicted[row]) for row in suspects],
+        "prediction": [_prediction_name(task, predictions.predicted[row]) for row in suspects],
     }
     if predictions.probability is not None:
         columns["probability"] = label_probability(predictions.probability, predictions.labels)[suspects].round(4)
@@ -64,8 +64,13 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
 def label_name(task: Task, label: Any) -> str:
     """Return the name of a class, the names of several labels such as "a|b", or a number with all its digits."""
     if task.problem_type == "regression":
-        return f"{label:.15g}"
-    return format_label(task, label, separator="|", if_empty=NO_LABELS)
+        return repr(float(label)).removesuffix(".0")
+    return _prediction_name(task, label)
+
+
+def _prediction_name(task: Task, prediction: Any) -> str:
+    """Return the same for a prediction, with six digits if it is a number."""
+    return format_label(task, prediction, separator="|", if_empty=NO_LABELS)
 
 
 def _contradictions(rows: pd.DataFrame, task: Task, labels: Values, suspects: Ints) -> list[str]:

@@ -51,9 +51,10 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
         for number in range(1, k + 1)
     ]
     run_group(group, experiments, jobs)
-    side, linear_side = read_side(group, params), read_side(group, params, linear=True)
+    side = read_side(group, params)
     directory = FOLDS / group
     _write_predictions(directory / "predictions.parquet", side)
+    linear_side = read_side(group, params, linear=True)
     print("\n".join(_scores(side, linear_side, directory)))
 
 
@@ -80,7 +81,8 @@ def _write_predictions(path: Path, side: Side) -> None:
 
 def _scores(side: Side, linear_side: Side, directory: Path) -> list[str]:
     """Write scores.json, and return the lines of the table."""
-    [run], [linear_run] = side.runs, linear_side.runs
+    [run] = side.runs
+    [linear_run] = linear_side.runs
     pooled, task = run.predictions[OUT_OF_FOLD], run.task
     answers = pooled.labels, pooled.predicted, pooled.probability
     values, intervals = scores(task.metrics, *answers), score_intervals(task.metrics, *answers)
@@ -102,7 +104,9 @@ def _scores(side: Side, linear_side: Side, directory: Path) -> list[str]:
             metric.format(linear_values[name], 2),
             metric.format(guesses[name], 2),
         ])  # fmt: skip
-        content[name] = {"value": values[name], "low": low, "high": high, "folds": folds.tolist()}
+        content[name] = {
+            "value": values[name], "low": low, "high": high, "folds": folds.tolist(), "linear": linear_values[name],
+        }  # fmt: skip
     write_json(directory / "scores.json", {"n": len(pooled.idx), "metrics": content})
     return [
         *aligned(rows, "right"),

@@ -1,4 +1,4 @@
-"""A name derived from everything that can change a result.
+"""A name derived from everything that can change the predictions of a run.
 
 Finished runs are found again by this name, and are never confused with others.
 """
@@ -24,7 +24,7 @@ _CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package 
 
 
 def identity(overrides: list[str], varied_key: str = SEED_KEY) -> str:
-    """Hash everything that can change the results of a run, except for the key that the runs of a group vary.
+    """Hash everything that can change the predictions of a run, except for the key that the runs of a group vary.
 
     The hash covers the parameters, the code, the locked packages, the user's own data, a local base model, and the
     environment of this machine.

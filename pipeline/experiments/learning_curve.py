@@ -25,7 +25,7 @@ _CAVEATS = [
     "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
     "The gains hold only for new rows from the same source as the rows of train.",
     "The form of the curve is an assumption, so the prediction ends at twice the number of rows.",
-    "The fitted curves never get worse with more rows, so the prediction is never a worse score.",
+    "The fitted curves never get worse with more rows, so the curve never predicts a worse score.",
     "With train.keep: best, the scores are slightly optimistic, because validation also chose the epoch.",
 ]
 _NO_PREDICTION = (

@@ -147,5 +147,6 @@ def describe_degenerate_runs(side: Side, split: str) -> str:
 
 
 def _is_degenerate(splits: Sequence[Predictions]) -> bool:
-    predicted, labels = (np.concatenate([getattr(split, name) for split in splits]) for name in ("predicted", "labels"))
-    return len(np.unique(predicted, axis=0)) == 1 < len(np.unique(labels, axis=0))
+    predicted = np.concatenate([split.predicted for split in splits])
+    labels = np.concatenate([split.labels for split in splits])
+    return len(np.unique(predicted, axis=0)) == 1 and len(np.unique(labels, axis=0)) > 1

@@ -23,5 +23,8 @@ const config = {
 for (const place of document.querySelectorAll(".chart")) {
   const specification = JSON.parse(document.getElementById(place.dataset.specification).textContent);
   // With "ast", Vega interprets expressions, so the page can forbid code that is created from text.
-  vegaEmbed(place, specification, { actions: false, ast: true, config, defaultStyle: false, renderer: "svg" });
+  vegaEmbed(place, specification, {
+    actions: false, ast: true, config, defaultStyle: false, renderer: "svg",
+    tooltip: { theme: window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light" },
+  });
 }

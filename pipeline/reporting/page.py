@@ -52,7 +52,7 @@ def page(results: Results) -> str:
             epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
         ),
         epochs=epochs,
-        few=MIN_ROWS,
+        min_rows=MIN_ROWS,
         frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MAX_CLASSES],
         guessing=_guessing(task, predictions[verdict_split]),
         meanings={name: metric.meaning for name, metric in METRICS.items()},
@@ -60,7 +60,7 @@ def page(results: Results) -> str:
             (group, [_mistake(results, verdict_split, position) for position in group.positions])
             for group in mistakes.worst_mistakes(task, predictions[verdict_split])
         ],
-        most_classes=_MAX_CLASSES,
+        max_classes=_MAX_CLASSES,
         never_predicted=never_predicted(results.diagnostics[verdict_split]),
         proportion_right=proportion_right,
         sample_size=results.sample_size,

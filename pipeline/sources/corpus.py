@@ -90,7 +90,7 @@ def describe_rows(idx: pd.Series, flags: pd.Series | NDArray[np.bool_]) -> str:
     return f"{len(flagged):,} of {len(idx):,} ({len(flagged) / len(idx):.1%}), idx {first}{more}"
 
 
-_DROPPED = ": dropped rows without a "  # what follows the name of the split in a warning of `drop_incomplete`
+_DROPPED_ROWS = ": dropped rows without a "  # in the warnings of `drop_incomplete`, after the name of the split
 
 
 def drop_incomplete(
@@ -103,20 +103,20 @@ def drop_incomplete(
     """
     complete, warnings = {}, []
     for split, rows in splits.items():
-        missing = {f'text in "{name}"': rows[name].str.strip() == "" for name in task.text_columns}
+        missing = {f'rows without a text in "{name}"': rows[name].str.strip() == "" for name in task.text_columns}
         if "label" in rows:
-            missing["label"] = rows["label"].isna()
-        description = ", and rows without a ".join(
-            f"{value}: {describe_rows(rows['idx'], flags)}" for value, flags in missing.items() if flags.any()
+            missing["rows without a label"] = rows["label"].isna()
+        description = ", and ".join(
+            f"{reason}: {describe_rows(rows['idx'], flags)}" for reason, flags in missing.items() if flags.any()
         )
         if description and on_missing == "error":
             raise UserError(
-                f"{split} has rows without a {description}. Complete these rows, or set data.on_missing=drop to drop "
-                "them. The idx is the number of the row, counted from 0."
+                f"{split} has {description}. Complete these rows, or set data.on_missing=drop to drop them. The idx is "
+                "the number of the row, counted from 0."
             )
         complete[split] = rows
         if description:
-            warnings.append(f"{split}{_DROPPED}{description}")
+            warnings.append(f"{split}: dropped {description}")
             complete[split] = rows[~np.logical_or.reduce(list(missing.values()))]
             if complete[split].empty:
                 raise UserError(f"{warnings[-1]}. No row is left. Complete the rows.")
@@ -125,7 +125,7 @@ def drop_incomplete(
 
 def has_dropped_rows(warnings: Iterable[str]) -> bool:
     """Return whether one of the warnings of a corpus is that `drop_incomplete` dropped rows."""
-    return any(_DROPPED in warning for warning in warnings)
+    return any(_DROPPED_ROWS in warning for warning in warnings)
 
 
 def published_origin(splits: dict[str, pd.DataFrame], **origin: str) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def _hub_errors(subject: str) -> Iterator[None]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the message of another package's error in one line without the last period, or else the error's type."""
+    """Return the message of an exception on one line, without its final period, or its type if it has no message."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 

@@ -85,7 +85,9 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
         files = [file for file in (visible_entries(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
         if split and path.is_dir():
             if path.is_symlink():
-                raise UserError(f"{path} is a link to a directory, and DVC would not notice changes in it. Link files.")
+                raise UserError(
+                    f"{path} is a link to a directory, and DVC would not notice changes in it. Link its files."
+                )
             if subdirectory := next((file for file in files if file.is_dir()), None):
                 raise UserError(f"{subdirectory} is a directory. Move its files to {path}.")
         if split is None or not files:

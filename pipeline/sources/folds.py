@@ -24,8 +24,9 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
 
     The rows of train and validation together are cut into k folds of about the same size, with about the same
     proportion of each label. Rows that share a text, or the value of `split.column` with the split type "group", are
-    in the same fold, even if only other rows connect them. A part of the remaining rows, about as large as the original
-    validation split, becomes validation, so the epoch is not chosen on the fold. The rest becomes train.
+    in the same fold, even if only other rows connect them. A part of the remaining rows becomes validation, so the
+    epoch is not chosen on the fold. It is about as large as the original validation split, but at least a tenth of
+    these rows, unless a large group has to stay together. The rest becomes train.
 
     Args:
         split: `fold` is "i/k", with i from 1 to k.
@@ -62,9 +63,7 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
     parts = max(round(len(rows) / len(corpus.splits["validation"])), 2)
     parts = min(parts, _MAX_PARTS, groups)
     part_numbers = _fold_numbers(rest[GROUP], labels[~is_test], parts, split.seed)
-    is_validation = part_numbers == 0
-    if corpus.task.problem_type == "single_label_classification":
-        is_validation = _part_for_validation(part_numbers, rest[GROUP].to_numpy(), labels[~is_test])
+    is_validation = _part_for_validation(part_numbers, labels[~is_test])
     splits = {TRAIN: rest[~is_validation], "validation": rest[is_validation], "test": rows[is_test]}
     task = replace(corpus.task, predicted_splits=["validation", "test"], unlabeled_splits=[])
     return replace(corpus, task=task, splits=splits)
@@ -86,8 +85,7 @@ def _fold_numbers(groups: pd.Series, labels: NDArray[np.int64], k: int, seed: in
     if groups.nunique() < k:
         raise UserError(
             "data.split.fold: rows that share a text or a group stay together, and there are fewer such groups of rows "
-            f"({groups.nunique():,}) than folds ({k}). Use fewer folds. If a text occurs in most rows, folds are not "
-            "possible."
+            f"({groups.nunique():,}) than folds ({k}). Use fewer folds, or add rows with other texts."
         )
     counts = np.bincount(labels)
     labels = np.where(counts[labels] < k, len(counts), labels)  # Rare combinations of several labels are one stratum.
@@ -130,19 +128,14 @@ def _require_several_folds_of_each_class(folds: NDArray[np.int64], labels: NDArr
             )
 
 
-def _part_for_validation(
-    part_numbers: NDArray[np.int64], groups: NDArray[np.integer], labels: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Return which rows become validation: the first part without which train has the most classes.
+def _part_for_validation(part_numbers: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which rows become validation: one of the parts without which train has the most classes.
 
-    If all rows of a class are in this part, a group of this class is left in train, unless it is the only group.
+    Among these parts, it is the one whose size is closest to the mean, because a large group makes a large part.
     """
-    candidates = []
-    for part in range(part_numbers.max() + 1):
-        is_validation = part_numbers == part
-        for label in np.setdiff1d(labels, labels[~is_validation]):
-            is_moved = groups == groups[labels == label][0]
-            if (is_validation & ~is_moved).any():
-                is_validation[is_moved] = False
-        candidates.append(is_validation)
-    return max(candidates, key=lambda is_validation: len(np.unique(labels[~is_validation])))
+    parts = [part_numbers == number for number in range(part_numbers.max() + 1)]
+
+    def suitability(part: NDArray[np.bool_]) -> tuple[int, float]:
+        return len(np.unique(labels[~part])), -abs(part.mean() - 1 / len(parts))
+
+    return max(parts, key=suitability)

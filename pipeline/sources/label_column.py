@@ -18,6 +18,7 @@ from pipeline.sources.label_values import (
     is_minus_one,
     is_sortable_number,
     is_unsupported_list,
+    label_columns,
     label_texts,
     list_from_text,
     without_point_zero,
@@ -129,7 +130,7 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     Raises:
         UserError: A value cannot be a label, or train has only one class or no labels.
     """
-    names = params.label_columns
+    names = label_columns(params)
     problem_type: ProblemType | None = "multi_label_classification" if len(names) > 1 else params.problem_type
     id2label = _id2label(params)
 
@@ -204,7 +205,7 @@ def _id2label(params: DataParams) -> dict[str, str] | None:
     """
     if params.id2label is None:
         return None
-    columns = params.label_columns
+    columns = label_columns(params)
     if len(columns) > 1:
         names = params.id2label
         return names if isinstance(names, dict) else dict(zip(columns, names, strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import literal
+from pipeline.params import DataParams
 from pipeline.tabular.reading import Batch, is_missing
 
 _BITS = {0: False, 1: True, "0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
@@ -25,6 +26,11 @@ _UNSUPPORTED_LIST = re.compile(
     r"""tensor\(|array\(|\{|[\[(]\s*['"]|\[np\.|\[[^\s,]*[\s,].*\]\Z|\(?[01](?:[\s,]+[01]){2,}\)?\Z""", re.DOTALL
 )
 _JOINED_TEXTS = re.compile(r"""['"]\s+['"]""")  # NumPy writes no commas between texts, so Python would join them.
+
+
+def label_columns(params: DataParams) -> list[str]:
+    """Return the column with the labels, or several columns that contain 0 or 1, one for each label."""
+    return [params.label_column_name] if isinstance(params.label_column_name, str) else params.label_column_name
 
 
 def label_values(batch: Batch, columns: Sequence[str]) -> list[Any]:

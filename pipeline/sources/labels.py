@@ -29,7 +29,7 @@ DEFAULT_METRICS = {
     "multi_label_classification": ["f1_micro", "f1_macro", "accuracy"],
     "regression": ["pearson", "spearmanr", "rmse"],
 }
-_MIN_LISTS = 0.05  # the proportion of the rows below which lists of labels may be a mistake
+_MIN_LIST_PROPORTION = 0.05  # the proportion of the rows below which lists of labels may be a mistake
 _MAX_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 # Numbers as people write them, such as 0,5 or 1.234,5 or 1,234 or 85%, and plain numbers.
@@ -146,7 +146,7 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
 
 def _warn_if_few_lists(column: LabelColumn) -> None:
     lists, rows = column.list_rows, sum(column.labeled_counts.values())
-    if lists < _MIN_LISTS * rows:
+    if lists < _MIN_LIST_PROPORTION * rows:
         log.warning(
             "%s has a list of labels in only %s of %s rows (%.1f%%). If these are single labels that contain a "
             "separator, set data.problem_type to single_label_classification.",

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.params import DataParams
-from pipeline.sources.label_values import label_values
+from pipeline.sources.label_values import label_columns, label_values
 from pipeline.tabular.reading import Batch, ColumnSelection
 
 
@@ -30,7 +30,7 @@ class RawRows(NamedTuple):
 
 def columns_to_read(split: str, params: DataParams) -> ColumnSelection:
     """Return the columns that a split needs. Only test may lack labels."""
-    labels = params.label_columns
+    labels = label_columns(params)
     columns = ColumnSelection([*_columns_as_text(split, params), *labels], labels if split == "test" else [])
     if split != TRAIN:
         columns = columns._replace(remedy="Use the column names of train.")
@@ -56,7 +56,7 @@ def collect_rows(batches: Iterable[Batch], split: str, params: DataParams) -> Ra
     Raises:
         UserError: A value is not a text or a label.
     """
-    names, label_names = _columns_as_text(split, params), params.label_columns
+    names, label_names = _columns_as_text(split, params), label_columns(params)
     parts: list[pa.Table] = []
     labels: list[Any] = []
     class_names: list[str] = []
