@@ -167,8 +167,8 @@ def table(results: dict[str, Any], tasks: list[str]) -> str:
             for ranking in rankings
         ]
         accuracy = f"{100 * np.mean([run['accuracy'] for run in runs]):.1f}"
-        below = sum(run["minus cleanlab, adjusted"][2] < 0 for run in runs)
-        lines.append(f"| {task} | {len(runs)} | {accuracy} | {' | '.join(cells)} | {below} |")
+        runs_below_cleanlab = sum(run["minus cleanlab, adjusted"][2] < 0 for run in runs)
+        lines.append(f"| {task} | {len(runs)} | {accuracy} | {' | '.join(cells)} | {runs_below_cleanlab} |")
     return "\n".join(lines)
 
 

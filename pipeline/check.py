@@ -47,7 +47,7 @@ def check(params: Params) -> None:
                 "data.task is %s, which ignores %s. For your own files, set data.task=custom.",
                 params.data.task, ", ".join(ignored),
             )  # fmt: skip
-    text_codec(params.data.encoding)
+    text_codec(params.data.encoding)  # raises UserError if Python does not know the encoding
     find_checkpoint(params.model.checkpoint)
     # With another launcher, other machines may train. Every device supports "auto" and "fp32".
     if params.runtime.launcher == LOCAL and params.train.precision not in ("auto", "fp32"):

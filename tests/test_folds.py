@@ -265,16 +265,17 @@ def test_a_fold_is_degenerate_if_its_validation_split_has_the_same_prediction(
     side = read_side(LOW)
     assert describe_degenerate_runs(side, OUT_OF_FOLD) == ""
 
-    def constant(*splits: str) -> Side:
-        """Return the fold group, with the same prediction for all examples of these splits of the second fold."""
-        predictions = side.folds[1].predictions
-        ones = {name: replace(predictions[name], predicted=np.ones_like(predictions[name].labels)) for name in splits}
-        folds = [side.folds[0], side.folds[1]._replace(predictions=predictions | ones), side.folds[2]]
-        return side._replace(folds=folds)
+    def predict_class_1(*splits: str) -> Side:
+        """Return the fold group, with the prediction 1 for all examples of these splits of the second fold."""
+        first, second, third = side.folds
+        predictions = dict(second.predictions)
+        for name in splits:
+            predictions[name] = replace(predictions[name], predicted=np.ones_like(predictions[name].labels))
+        return side._replace(folds=[first, second._replace(predictions=predictions), third])
 
-    assert describe_degenerate_runs(constant("test"), OUT_OF_FOLD) == "", "a small fold may have one prediction"
-    both = describe_degenerate_runs(constant("test", "validation"), OUT_OF_FOLD)
-    assert f"{LOW} is degenerate in 1 of 3 runs ({LOW}-2)" in both
+    assert describe_degenerate_runs(predict_class_1("test"), OUT_OF_FOLD) == "", "a small fold may have one prediction"
+    description = describe_degenerate_runs(predict_class_1("test", "validation"), OUT_OF_FOLD)
+    assert f"{LOW} is degenerate in 1 of 3 runs ({LOW}-2)" in description
 
 
 def test_a_fold_group_is_only_compared_with_the_same_folds(toy_with_folds: Project, toy: Project) -> None:

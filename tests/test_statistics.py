@@ -273,7 +273,9 @@ def test_a_detectable_difference_is_found_in_about_80_percent_of_cases() -> None
 
 
 def test_few_test_examples_show_only_large_differences() -> None:
-    simulations, runs, gains = 250, 5, (0.05, 0.1)
+    simulations = 250
+    runs = 5
+    gains = (0.05, 0.1)
     rows = []
     for n in (30, 100, 300):
         random = np.random.default_rng(0)
@@ -343,15 +345,17 @@ def test_equal_learners_on_the_same_folds_are_called_different_in_at_most_5_perc
 
 
 def test_fold_groups_find_large_differences() -> None:
-    simulations, rows = 250, []
+    simulations = 250
+    rows = []
     for n, k, advantage in itertools.product((200, 500, 1000), (5, 10), (0.2, 0.4)):
         random = np.random.default_rng(0)
         results = [
             fold_differences(Learners(n, k, random, advantage), ["accuracy"])["accuracy"] for _ in range(simulations)
         ]
-        found = float(np.mean([result.low > 0 for result in results]))
+        mean_difference = float(np.mean([result.value for result in results]))
+        detection_rate = float(np.mean([result.low > 0 for result in results]))
         half_width = float(np.mean([result.half_width(0.975) for result in results]))
-        rows.append([n, k, float(np.mean([result.value for result in results])), found, half_width])
+        rows.append([n, k, mean_difference, detection_rate, half_width])
     table("Differences that fold groups find (%)", ["rows", "folds", "difference", "found", "half width"], rows)
     half_widths = np.array([half_width for *_, half_width in rows]).reshape(3, 2, 2)
     assert (np.diff(half_widths, axis=0) < 0).all(), "narrower with more rows"

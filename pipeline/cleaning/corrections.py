@@ -222,7 +222,8 @@ def _require_same_rows(source: SourceRows, corrected: dict[str, Any], params: Da
     """Raise UserError if a run that uses the copies would not have the rows of the source with the corrected labels.
 
     Args:
-        params: The parameters with which such a run reads the copies. They name the draft of the directory.
+        params: The parameters with which such a run reads the copies. Their directory is the draft.
+        directory: The directory that the draft becomes, for messages.
     """
     try:
         copies = make_corpus(read_custom(params)[0], params)

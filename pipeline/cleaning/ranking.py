@@ -69,7 +69,7 @@ def label_name(task: Task, label: Any) -> str:
 
 
 def _prediction_name(task: Task, prediction: Any) -> str:
-    """Return the same for a prediction, with six digits if it is a number."""
+    """Return the name of a class, the names of several labels such as "a|b", or a number with six digits."""
     return format_label(task, prediction, separator="|", if_empty=NO_LABELS)
 
 

@@ -78,7 +78,7 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
     Raises:
         UserError: The directory of a split is a link, or contains a directory.
     """
-    by_split: dict[str, list[Path]] = {}
+    files_by_split: dict[str, list[Path]] = {}
     ignored = []
     for path in visible_entries(directory):
         split = split_from_name(path)
@@ -93,8 +93,8 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
         if split is None or not files:
             ignored.append(path.name)
         else:
-            by_split.setdefault(split, []).extend(files)
-    return by_split, ignored
+            files_by_split.setdefault(split, []).extend(files)
+    return files_by_split, ignored
 
 
 def _require_one_source(directory: Path, split: str, files: list[Path]) -> None:
@@ -102,22 +102,22 @@ def _require_one_source(directory: Path, split: str, files: list[Path]) -> None:
 
     If a directory contains shards, they must be complete, too.
     """
-    by_pattern: dict[Path, list[Path]] = {}  # The pattern of shards is train-*.csv. Any other file has its own.
+    files_by_pattern: dict[Path, list[Path]] = {}  # The pattern of shards is train-*.csv. Any other file has its own.
     for file in files:
         stem = data_stem(file)
         pattern = file.with_name(_SHARD.sub(r"\1-*", stem) + file.name.removeprefix(stem))
-        by_pattern.setdefault(pattern, []).append(file)
-    sources = sorted({pattern.relative_to(directory).parts[0] for pattern in by_pattern})
+        files_by_pattern.setdefault(pattern, []).append(file)
+    sources = sorted({pattern.relative_to(directory).parts[0] for pattern in files_by_pattern})
     if len(sources) > 1:
         raise UserError(f"{directory} has several candidates for {split}: {listing(sources)}. Keep only one.")
-    for pattern, shards in by_pattern.items():
+    for pattern, shards in files_by_pattern.items():
         if shard := _SHARD.fullmatch(data_stem(shards[0])):
-            with_total = pattern.name.replace("*", f"*-of-{shard[2]}")
-            expected = {with_total.replace("*", f"{number:05}") for number in range(int(shard[2]))}
+            complete_pattern = pattern.name.replace("*", f"*-of-{shard[2]}")
+            expected = {complete_pattern.replace("*", f"{number:05}") for number in range(int(shard[2]))}
             if differences := expected ^ {file.name for file in shards}:
                 raise UserError(
-                    f"{pattern.parent} must have exactly {len(expected)} files {with_total}, numbered from 00000. "
-                    f"Missing or unexpected: {listing(sorted(differences), 3)}."
+                    f"{pattern.parent} must have exactly {len(expected)} files {complete_pattern}, numbered from "
+                    f"00000. Missing or unexpected: {listing(sorted(differences), 3)}."
                 )
 
 
