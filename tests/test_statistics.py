@@ -157,7 +157,9 @@ def rank_jackknives(labels: Floats, predictions: Floats) -> Jackknives:
 
     sizes, positives = included.sum(axis=1), (included * positive).sum(axis=1)
     x = (ranks(labels) - (sizes[:, None] + 1) / 2) * included
-    areas, correlations, precisions = [], [], []
+    areas = []
+    correlations = []
+    precisions = []
     for run in predictions.reshape(-1, n):
         y = ranks(run)
         pairs = positives * (sizes - positives)

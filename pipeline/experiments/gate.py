@@ -27,7 +27,9 @@ def decide(comparison: Comparison, margin: float) -> Decision:
     if metric.sign < 0:  # Lower is better, so the gain is minus the difference.
         low, high = -high, -low
     smallest_rejected_drop = margin if metric.is_error else margin / 100
-    unit = "" if metric.is_error else " point" if margin == 1 else " points"
+    unit = " point" if margin == 1 else " points"
+    if metric.is_error:
+        unit = ""
     drop = f"{margin:g}{unit} or more"
     if comparison.identical:
         return Decision("passes", "its predictions are identical to those of A")
