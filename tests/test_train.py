@@ -189,6 +189,14 @@ def test_a_nested_sample_of_a_single_group_is_random_and_stratified() -> None:
     assert set(sample) != set(nested_sample(labels, groups, 40, seed=2))
 
 
+def test_a_nested_sample_of_a_large_group_next_to_single_rows_is_stratified() -> None:
+    labels = np.tile([0, 1], 500)
+    groups = np.concatenate([np.zeros(500, dtype=np.int64), np.arange(1, 501)])
+    for seed in range(5):
+        sample = nested_sample(labels, groups, 50, seed)
+        assert abs(labels[sample].mean() - 0.5) < 0.05
+
+
 def test_a_nested_sample_of_numbers_and_of_several_labels_is_random() -> None:
     groups = np.arange(1000)
     for labels in (np.linspace(0, 5, 1000), np.zeros((1000, 3), dtype=np.int64)):

@@ -12,7 +12,7 @@ DATA_CARD = "data_card.json"
 # Columns in data/raw.
 LEAKAGE = "leakage"  # of the later splits: 2 if train has the whole row, 1 if it has one of its texts, otherwise 0
 GROUP = "sample_group"  # of train: rows with the same number share a text, or have the same value in data.split.column
-MAX_TRUNCATED = 0.05  # the proportion of truncated examples above which there is a warning
+MAX_TRUNCATED = 0.05  # a proportion: there is a warning if more examples are truncated
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ class Score:
 
     @property
     def is_error(self) -> bool:
-        """Whether less is better, and the score is not a percentage."""
+        """Whether lower values are better. Such a score has its own units, and is not in percent."""
         return self.scale == "error"
 
     @property

@@ -100,8 +100,8 @@ def nested_sample(labels: NDArray[np.generic], groups: NDArray[np.integer], size
     """Return the positions of `size` training examples, in ascending order.
 
     With the same seed, a smaller sample is part of a larger one. Each class has nearly the same proportion as in all
-    examples. Examples of the same group are drawn together, but the last group of a class may be incomplete. Its
-    examples are then a random sample of it.
+    examples. Examples of the same group are drawn together, but the last group of each class may be incomplete, and
+    then is a random sample of that group.
 
     Args:
         labels: Class numbers, shape (n,). The labels of other problem types do not stratify the sample.
@@ -115,8 +115,10 @@ def nested_sample(labels: NDArray[np.generic], groups: NDArray[np.integer], size
     # Order the examples of each group so that its first n examples have nearly the same mix of classes for any n.
     examples["position"] = _relative_positions(examples, ["group", "class"])
     examples = examples.sort_values(["group", "position"], kind="stable")
-    # Then order all examples in the same way. A group counts for a single class.
-    examples["class"] = examples.groupby("group")["class"].transform("first")
+    # Then order all examples in the same way. Groups that contain several classes count as a class of their own.
+    classes = examples.groupby("group")["class"]
+    is_mixed = classes.transform("min") < classes.transform("max")
+    examples.loc[is_mixed, "class"] = -1
     examples["position"] = _relative_positions(examples, ["class"])
     chosen: NDArray[np.intp] = examples.sort_values("position", kind="stable").index[:size].to_numpy()
     return np.sort(chosen)
@@ -124,5 +126,5 @@ def nested_sample(labels: NDArray[np.generic], groups: NDArray[np.integer], size
 
 def _relative_positions(examples: pd.DataFrame, columns: list[str]) -> pd.Series:
     """Return each example's position among the examples with the same values in these columns, from 0 to 1."""
-    similar = examples.groupby(columns)["group"]
-    return (similar.cumcount() + 0.5) / similar.transform("size")
+    peers = examples.groupby(columns)["group"]
+    return (peers.cumcount() + 0.5) / peers.transform("size")
