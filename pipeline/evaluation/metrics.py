@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, log_softmax, softmax
 
 from pipeline.core.task import ProblemType, Task
 from pipeline.core.text import percent, points, require_choice
@@ -397,9 +398,10 @@ def logits_to_probabilities(problem_type: ProblemType, logits: Logits) -> Floats
     """
     if problem_type == "regression":
         return None
-    if problem_type == "multi_label_classification":
-        return np.round(1 / (1 + np.exp(-logits)), 6)
-    return np.round(np.exp(log_softmax(logits)), 6)
+    logits = logits.astype(np.float64)
+    is_multi_label = problem_type == "multi_label_classification"
+    probabilities: Floats = expit(logits) if is_multi_label else softmax(logits, axis=-1)
+    return np.round(probabilities, 6)
 
 
 def loss(problem_type: ProblemType, logits: Logits, labels: Values) -> float:
@@ -418,11 +420,5 @@ def losses(problem_type: ProblemType, logits: Logits, labels: Values) -> Floats:
     if problem_type == "multi_label_classification":
         label_losses: Floats = np.logaddexp(0, logits) - labels * logits
         return label_losses
-    return -log_softmax(logits)[np.arange(len(labels)), labels]
-
-
-def log_softmax(logits: Floats) -> Floats:
-    """Compute the log softmax over the last axis in float64, without overflow."""
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    normalized: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return normalized
+    class_losses: Floats = -log_softmax(logits, axis=-1)
+    return class_losses[np.arange(len(labels)), labels]

@@ -7,6 +7,7 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit  # scipy.stats takes half a second longer to import
 
 from pipeline.core.task import Task
 from pipeline.core.text import listing, quoted
@@ -65,8 +66,6 @@ class Difference:
         (A single half-width, from the summed variances with Satterthwaite's degrees of freedom, found a difference in
         up to 7% of the comparisons of two equal groups of three runs.)
         """
-        from scipy.special import stdtrit  # scipy.stats takes half a second longer to import
-
         t2_examples = float(stdtrit(self.groups - 1, quantile)) ** 2
         t2_seeds = float(stdtrit(self.degrees_of_freedom, quantile)) ** 2 if self.seed_variance else 0.0
         squared_for_other_seeds = t2_examples * max(self.example_variance, 0) + t2_seeds * self.seed_variance
@@ -243,8 +242,6 @@ _SCALES: dict[str, tuple[Callable[[float], float], ...]] = {
 
 def _jackknife_interval(scale: str, n: int, values: Floats) -> Interval:
     """Compute Student's t interval on a scale without bounds: the logit, Fisher's z, or the logarithm of an error."""
-    from scipy.special import stdtrit
-
     (transform, inverse, slope), value = _SCALES[scale], float(values[0])
     if n == 1:
         return Interval(inverse(-inf), inverse(inf))
