@@ -165,6 +165,11 @@ def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]
     rows = features.shape[0]
     compute = model.predict if task.problem_type == "regression" else model.decision_function
     scores: NDArray[np.float64] = compute(features)
+    if (
+        task.problem_type == "multi_label_classification"
+    ):  # A label that no row of train has, or each row, has no model.
+        is_constant = [not hasattr(estimator, "coef_") for estimator in model.estimators_]
+        scores[:, is_constant] = np.where(scores[:, is_constant] > 0, -_ABSENT, _ABSENT)
     if task.problem_type != "single_label_classification":
         return scores.reshape(rows, task.outputs)
     if len(model.classes_) == 2:

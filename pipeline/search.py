@@ -24,7 +24,7 @@ from pipeline.core.packages import require_locked
 from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.comparison import compare
 from pipeline.experiments.groups import run_seeds
-from pipeline.experiments.identity import load_overridden_params
+from pipeline.experiments.identity import as_dvc_override, load_overridden_params
 from pipeline.experiments.render import as_text
 from pipeline.experiments.search import Study, require_comparable
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
@@ -65,7 +65,9 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     if comparison.verdict_split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")
     advice = "To adopt B" if comparison.better_side == "B" else "Keep your current params.yaml. To adopt B anyway"
-    command = shlex.join(["dvc", "exp", "run", *(word for override in best for word in ("-S", override))])
+    # params.yaml may lack a key of train.training_args, and DVC adds a key only after ++.
+    overrides = [as_dvc_override(item) if item.startswith("train.training_args.") else item for item in best]
+    command = shlex.join(["dvc", "exp", "run", *(word for override in overrides for word in ("-S", override))])
     print(f"\n{advice}: {command}")
 
 

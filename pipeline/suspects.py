@@ -1,10 +1,10 @@
 """Find labels that are probably wrong, with the models of a fold group.
 
 Examples:
-  # Cross-validate params.yaml, then rank the rows by how little the models believe their labels:
+  # Cross-validate params.yaml, then rank the rows by how unlikely the models find their labels:
   python -m pipeline.folds
   python -m pipeline.suspects folds-ee493559-5
-  # Write the right label into the column "verdict" of folds/folds-ee493559-5/suspects.csv, then:
+  # Enter the correct labels in the column "verdict" of folds/folds-ee493559-5/suspects.csv, then:
   python -m pipeline.suspects --apply folds/folds-ee493559-5/suspects.csv
 
 More: docs/suspects.md
@@ -39,17 +39,10 @@ import shlex
 import numpy as np
 import pandas as pd
 
-from pipeline.cleaning.corrections import correct, require_own_files
+from pipeline.cleaning.corrections import correct, require_custom_data
 from pipeline.cleaning.error_count import estimate_label_errors
 from pipeline.cleaning.ranking import rank
-from pipeline.cleaning.report import (
-    page,
-    read_verdicts,
-    require_no_verdicts,
-    require_separable_labels,
-    require_unused_names,
-    write_suspects,
-)
+from pipeline.cleaning.report import page, read_verdicts, require_writable, write_suspects
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
@@ -74,9 +67,7 @@ def find_suspects(group: str) -> None:
         raise UserError(f"{group} is not a fold group. Run python -m pipeline.folds, which prints the name of one.")
     [run] = side.runs
     task, predictions, directory = run.task, run.predictions[OUT_OF_FOLD], FOLDS / group
-    require_unused_names(task.text_columns)
-    require_separable_labels(task)
-    require_no_verdicts(directory / "suspects.csv")
+    require_writable(directory / "suspects.csv", task)
     remedy = f"If {group} ran with -S data.KEY=VALUE, set the key in params.yaml."
     try:
         source = load_source_rows(load_params().data)
@@ -91,18 +82,19 @@ def find_suspects(group: str) -> None:
     suspects, errors = rank(task, rows, predictions), estimate_label_errors(task, predictions)
     write_suspects(directory / "suspects.csv", suspects)
     write_text(directory / "suspects.html", page(group, task, suspects, errors))
-    if errors:
-        table = [["labeled as", task.noun, "suspected errors", "95% interval"]]
-        for count in errors:
-            wrong, low, high = (f"{value:,.0f}" for value in (count.wrong, count.low, count.high))
-            table.append([count.name, f"{count.rows:,}", wrong, f"{low} to {high}"])
+    if len(errors):
+        table = [["labeled as", task.noun, "suspected errors", "95% confidence interval"]]
+        table += [
+            [row.name, f"{row.rows:,}", f"{row.wrong:,.0f}", f"{row.low:,.0f} to {row.high:,.0f}"]
+            for row in errors.itertuples()
+        ]
         print("\n".join(aligned(table, "right")))
         print("The counts include confident mistakes of the model, so the true numbers are usually lower.")
         print("The intervals reflect only the choice of the rows.")
     if warning := describe_degenerate_runs(side, OUT_OF_FOLD):
-        print(f"Warning: {warning}. The estimate and the ranking say little.")
+        print(f"Warning: {warning}. The estimate and the ranking are not meaningful.")
     print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")
-    print(f"Read {directory / 'suspects.html'}, and write the right labels into the column verdict of suspects.csv.")
+    print(f"Read {directory / 'suspects.html'}, and enter the correct labels in the column verdict of suspects.csv.")
     print("Then run:")
     print(f"  python -m pipeline.suspects --apply {directory / 'suspects.csv'}")
 
@@ -122,13 +114,13 @@ def apply_verdicts(file: Path, out: Path) -> None:
     """Write copies of the user's files with the verdicts as labels, and name them in params.yaml.
 
     Raises:
-        UserError: `require_own_files` or `correct` raises it, or the file has no verdicts.
+        UserError: `require_custom_data` or `correct` raises it, or the file has no verdicts.
     """
     params = load_params().data
-    require_own_files(params, out)
+    require_custom_data(params, out)
     verdicts = read_verdicts(file, params.text_column_names)
     if verdicts.empty:
-        raise UserError(f"{file} has no verdicts. Write the right label of a row into its column verdict.")
+        raise UserError(f"{file} has no verdicts. Enter the correct label of a row in the column verdict.")
     corrections = correct(params, verdicts, out)
     counts = ", ".join(f"{count} in {split}" for split, count in corrections.counts.items())
     settings = {f"data.{name}": value for name, value in corrections.settings.items()}

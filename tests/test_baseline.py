@@ -61,6 +61,17 @@ def test_a_label_that_every_training_example_has_is_predicted(tmp_path: Path) ->
     baseline(raw, tmp_path / "baseline")
     predictions = load_predictions(tmp_path / "baseline", "validation", task)
     assert predictions.predicted.tolist() == [[1, 1, 0], [1, 0, 1]]
+    assert predictions.probability is not None
+    assert predictions.probability[:, 0].min() > 0.999
+
+
+def test_a_label_that_no_training_example_has_is_improbable(tmp_path: Path) -> None:
+    task = make_task(problem_type="multi_label_classification")
+    raw = write_raw(tmp_path / "raw", task, [[1, 0, 0], [0, 0, 1]] * 10, [[1, 0, 0], [0, 0, 1]])
+    baseline(raw, tmp_path / "baseline")
+    predictions = load_predictions(tmp_path / "baseline", "validation", task)
+    assert predictions.probability is not None
+    assert predictions.probability[:, 1].max() < 0.001
 
 
 def test_only_the_start_of_a_long_text_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,15 +18,13 @@ from custom_files import csv as csv_text
 from custom_files import jsonl, rows, write_files
 from kinds import TASKS
 
-from pipeline.cleaning.corrections import Corrections, correct, require_own_files
+from pipeline.cleaning.corrections import Corrections, correct, require_custom_data
 from pipeline.cleaning.error_count import estimate_label_errors
 from pipeline.cleaning.ranking import label_name, rank
 from pipeline.cleaning.report import (
     page,
     read_verdicts,
-    require_no_verdicts,
-    require_separable_labels,
-    require_unused_names,
+    require_writable,
     write_suspects,
 )
 from pipeline.cleaning.source_rows import load_source_rows
@@ -116,7 +114,7 @@ def test_a_regression_is_ranked_by_its_residuals() -> None:
     assert (first["idx"], first["label"], first["prediction"]) == (42, "4.2", "9.3")
     assert "probability" not in suspects
     assert abs(float(first["nearest_label"]) - 4.2) > 1
-    assert not estimate_label_errors(REGRESSION, predictions(REGRESSION, labels, values[:, None]))
+    assert estimate_label_errors(REGRESSION, predictions(REGRESSION, labels, values[:, None])).empty
 
 
 def test_several_labels_are_ranked_by_their_mean_loss() -> None:
@@ -143,7 +141,7 @@ def test_the_interval_holds_the_number_of_wrong_labels(flipped: float) -> None:
     wrong = random.random(3000) < flipped
     labels[wrong] = (labels[wrong] + 1) % 3
     logits = 6 * np.eye(3)[truth] + random.normal(size=(3000, 3))
-    total, *by_class = estimate_label_errors(task, predictions(task, labels, logits))
+    total, *by_class = estimate_label_errors(task, predictions(task, labels, logits)).itertuples()
     assert total.name == "all"
     assert total.low <= wrong.sum() <= total.high
     assert total.wrong == pytest.approx(wrong.sum(), abs=15)
@@ -155,7 +153,12 @@ def test_a_class_without_rows_has_no_errors() -> None:
     task = replace(TASK, labels=["a", "unused", "b"])
     labels = np.array([0, 2] * 50)
     counts = estimate_label_errors(task, predictions(task, labels, 4 * np.eye(3)[labels]))
-    assert [(count.name, count.wrong) for count in counts] == [("all", 0), ("a", 0), ("unused", 0), ("b", 0)]
+    assert [(count.name, count.wrong) for count in counts.itertuples()] == [
+        ("all", 0),
+        ("a", 0),
+        ("unused", 0),
+        ("b", 0),
+    ]
 
 
 def suspects_file(rows: pd.DataFrame, verdicts: dict[int, str]) -> Path:
@@ -182,10 +185,10 @@ def test_verdicts_survive_a_spreadsheet() -> None:
 def test_verdicts_are_never_overwritten() -> None:
     table = labeled_rows(["a", "b"], ["no", "yes"])
     path = suspects_file(table, {})
-    require_no_verdicts(path)
+    require_writable(path, TASK)
     suspects_file(table, {1: "no"})
     with pytest.raises(UserError, match="has verdicts, which would be lost"):
-        require_no_verdicts(path)
+        require_writable(path, TASK)
 
 
 @pytest.mark.parametrize(
@@ -205,15 +208,15 @@ def test_another_file_is_rejected(content: str, message: str) -> None:
 
 def test_a_label_with_the_separator_of_labels_is_rejected() -> None:
     labels = ["a|b", "c"]
-    require_separable_labels(replace(TASK, labels=labels))
+    require_writable(Path("missing.csv"), replace(TASK, labels=labels))
     with pytest.raises(UserError, match=r'the label "a\|b" contains "\|"'):
-        require_separable_labels(replace(TASK, problem_type="multi_label_classification", labels=labels))
+        require_writable(Path("missing.csv"), replace(TASK, problem_type="multi_label_classification", labels=labels))
 
 
 def test_a_text_column_with_the_name_of_a_column_of_the_file_is_rejected() -> None:
-    require_unused_names(["sentence1", "sentence2"])
+    require_writable(Path("missing.csv"), replace(TASK, text_columns=["sentence1", "sentence2"]))
     with pytest.raises(UserError, match='a column "verdict" of its own'):
-        require_unused_names(["text", "verdict"])
+        require_writable(Path("missing.csv"), replace(TASK, text_columns=["text", "verdict"]))
 
 
 @pytest.mark.parametrize("change", [{"id2label": {"no": "bad", "yes": "good"}}, {"text_column_names": ["note"]}])
@@ -439,12 +442,12 @@ def test_verdicts_that_are_the_labels_of_their_rows_change_nothing(two_class_par
 
 
 def test_the_copies_need_files_of_the_user_and_a_new_directory(two_class_params: DataParams) -> None:
-    require_own_files(two_class_params, Path("data/corrected"))
+    require_custom_data(two_class_params, Path("data/corrected"))
     apply_verdicts(two_class_params, {3: "no"})
     with pytest.raises(UserError, match=r"data/corrected exists\. Choose another directory with --out"):
-        require_own_files(two_class_params, Path("data/corrected"))
+        require_custom_data(two_class_params, Path("data/corrected"))
     with pytest.raises(UserError, match=r"--apply needs your own files, but data\.task is mrpc"):
-        require_own_files(two_class_params.model_copy(update={"task": "mrpc"}), Path("data/other"))
+        require_custom_data(two_class_params.model_copy(update={"task": "mrpc"}), Path("data/other"))
 
 
 def test_a_directory_for_the_copies_needs_verdicts_to_apply(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,19 @@ import re
 import pandas as pd
 import pytest
 
-from pipeline.reporting.training_curves import Epoch, epochs, judge
+from pipeline.reporting.training_curves import describe_curves, epochs
 
 
-def curve(validation_loss: list[float], f1: list[float], train_loss: list[float | None] | None = None) -> list[Epoch]:
-    falling = [0.6 / number for number in range(1, len(f1) + 1)]
-    columns = zip(train_loss or falling, validation_loss, f1, strict=True)
-    return [
-        Epoch(number, train, {"loss": loss, "f1": score, "rmse": 2 - score})
-        for number, (train, loss, score) in enumerate(columns, 1)
-    ]
+def curve(validation_loss: list[float], f1: list[float], train_loss: list[float | None] | None = None) -> pd.DataFrame:
+    numbers = pd.RangeIndex(1, len(f1) + 1)
+    falling = [0.6 / number for number in numbers]
+    columns = {
+        "train_loss": train_loss or falling,
+        "loss": validation_loss,
+        "f1": f1,
+        "rmse": [2 - score for score in f1],
+    }
+    return pd.DataFrame(columns, numbers, dtype=float)
 
 
 CURVES = {
@@ -39,12 +42,12 @@ CURVES = {
 @pytest.mark.parametrize("case", CURVES)
 def test_a_curve_has_the_right_findings(case: str) -> None:
     run, names = CURVES[case]
-    assert [name for name, _ in judge(run, "f1", len(run), degenerate=False)] == names
+    assert [name for name, _ in describe_curves(run, "f1", len(run), degenerate=False)] == names
 
 
 def test_early_stopping_is_reported_next_to_the_other_finding() -> None:
     run, names = CURVES["loss climbs from its minimum"]
-    findings = judge(run, "f1", 10, degenerate=False)
+    findings = describe_curves(run, "f1", 10, degenerate=False)
     assert [name for name, _ in findings] == [*names, "Stopped early"]
     assert "after epoch 4 of 10" in findings[-1][1]
     assert "not improved since epoch 2" in findings[-1][1]
@@ -52,12 +55,12 @@ def test_early_stopping_is_reported_next_to_the_other_finding() -> None:
 
 def test_a_degenerate_model_has_no_other_finding() -> None:
     run, _ = CURVES["improves to the end"]
-    assert [name for name, _ in judge(run, "f1", 3, degenerate=True)] == ["One answer"]
+    assert [name for name, _ in describe_curves(run, "f1", 3, degenerate=True)] == ["Constant predictions"]
 
 
 def test_a_finding_quotes_its_numbers() -> None:
     run, _ = CURVES["loss climbs from its minimum"]
-    [(_, text)] = judge(run, "f1", 4, degenerate=False)
+    [(_, text)] = describe_curves(run, "f1", 4, degenerate=False)
     assert re.search(r"epoch 2, .*0\.400 to 0\.550, .*training loss .*0\.300 to 0\.150\.", text)
 
 
@@ -70,17 +73,16 @@ def test_epochs_are_read_from_the_history() -> None:
 50,2.5,train,0.2,,,1e-5
 60,3.0,validation,0.41,0.84,0.89,
 """
-    assert epochs(pd.read_csv(io.StringIO(history)), ["accuracy", "f1"]) == [
-        Epoch(1, 0.5, {"loss": 0.45, "accuracy": 0.8, "f1": 0.85}),
-        Epoch(2, None, {"loss": 0.4, "accuracy": 0.85, "f1": 0.9}),
-        Epoch(3, 0.2, {"loss": 0.41, "accuracy": 0.84, "f1": 0.89}),
-    ]
+    table = epochs(pd.read_csv(io.StringIO(history)))
+    assert table.index.tolist() == [1, 2, 3]
+    assert table["train_loss"].fillna(-1).tolist() == [0.5, -1, 0.2]
+    assert table["f1"].tolist() == [0.85, 0.9, 0.89]
 
 
 @pytest.mark.parametrize(("name", "title"), [("rmse", "RMSE"), ("loss", "loss")])
 def test_lower_is_better_for_errors_and_for_the_loss(name: str, title: str) -> None:
-    [(finding, text)] = judge(CURVES["improves to the end"][0], name, 3, degenerate=False)
+    [(finding, text)] = describe_curves(CURVES["improves to the end"][0], name, 3, degenerate=False)
     assert finding == "Still improving"
     assert re.search(rf"best validation {title}, by 0\.\d{{3}}", text)
-    *_, (_, stopped) = judge(CURVES["loss climbs from its minimum"][0], name, 9, degenerate=False)
+    *_, (_, stopped) = describe_curves(CURVES["loss climbs from its minimum"][0], name, 9, degenerate=False)
     assert f"validation {title} had not improved since epoch 2" in stopped

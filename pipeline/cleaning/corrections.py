@@ -35,7 +35,7 @@ class Corrections(NamedTuple):
     settings: dict[str, Any]
 
 
-def require_own_files(params: DataParams, directory: Path) -> None:
+def require_custom_data(params: DataParams, directory: Path) -> None:
     """Raise UserError if the data is not the user's own files, or if the directory for the copies exists."""
     if params.task != "custom":
         raise UserError(f"--apply needs your own files, but data.task is {params.task}.")

@@ -1,4 +1,4 @@
-"""Rank labeled rows by how little a model that has not seen them believes their label."""
+"""Rank labeled rows by how unlikely a model that has not seen them finds their label."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _PROPORTION = 0.1  # of all rows
 _MIN_ROWS, _MAX_ROWS = 50, 1000
 _FEATURES = 100_000
 _BATCH = 20  # rows whose similarity to all other rows is computed at once
-# Two labels of a regression count as different if they are at least half a standard deviation apart.
+# Labels differ if they are at least this far apart: whole numbers for classes, standard deviations for a regression.
 _MIN_DIFFERENCE = 0.5
 _MAX_PLACES = 3  # of contradictory rows that are listed
 NO_LABELS = "[]"
@@ -41,9 +41,10 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
     loss = losses(task.problem_type, predictions.logits, predictions.labels).reshape(len(rows), -1).mean(axis=1)
     count = min(max(round(_PROPORTION * len(rows)), _MIN_ROWS), _MAX_ROWS)
     suspects = np.argsort(-loss, kind="stable")[:count]
-    encoded = predictions.labels
     if task.problem_type == "regression":
-        encoded = encoded / encoded.std()
+        encoded = predictions.labels / predictions.labels.std()
+    else:  # a number for each class, or for each combination of labels
+        _, encoded = np.unique(predictions.labels, axis=0, return_inverse=True)
     nearest = _nearest_with_another_label(rows[task.text_columns], encoded, suspects)
     labels = np.array([label_name(task, label) for label in predictions.labels], dtype=object)
     columns = {
@@ -107,9 +108,5 @@ def _nearest_with_another_label(texts: pd.DataFrame, labels: Values, suspects: I
 
 def _same_label(labels: Values, references: Values) -> NDArray[np.bool_]:
     """Return which labels count as the same as the references, shape (references, labels)."""
-    is_same: NDArray[np.bool_] = references[:, None] == labels
-    if labels.ndim == 2:
-        is_same = np.asarray(is_same.all(axis=2))
-    elif np.issubdtype(labels.dtype, np.floating):
-        is_same = np.abs(references[:, None] - labels) < _MIN_DIFFERENCE
+    is_same: NDArray[np.bool_] = np.abs(references[:, None] - labels) < _MIN_DIFFERENCE
     return is_same

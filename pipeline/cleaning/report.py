@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.cleaning.error_count import ErrorCount
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output
 from pipeline.core.task import Task
@@ -20,26 +19,18 @@ _VERDICT = "verdict"
 _COLUMNS = (_VERDICT, "label", "prediction", "probability", "loss", "place", "idx", "contradicts")
 
 
-def require_unused_names(text_columns: list[str]) -> None:
-    """Raise UserError if a text column has the name of a column of suspects.csv."""
-    for name in text_columns:
+def require_writable(path: Path, task: Task) -> None:
+    """Raise UserError if suspects.csv cannot hold the data of a task, or already has verdicts."""
+    for name in task.text_columns:
         if name in _COLUMNS or name.startswith("nearest_"):
             raise UserError(f'suspects.csv has a column "{name}" of its own. Rename the text column in your data.')
-
-
-def require_separable_labels(task: Task) -> None:
-    """Raise UserError if a label contains the separator of several labels."""
-    if task.problem_type != "multi_label_classification":
-        return
-    if name := next((name for name in task.labels if "|" in name), None):
-        raise UserError(
-            f'the label {quoted(name)} contains "|", which separates the labels of a row in suspects.csv. Rename the '
-            "label in your data or in data.id2label."
-        )
-
-
-def require_no_verdicts(path: Path) -> None:
-    """Raise UserError if a file exists and has verdicts, which must not be overwritten."""
+    if task.problem_type == "multi_label_classification":
+        for name in task.labels:
+            if "|" in name:
+                raise UserError(
+                    f'the label {quoted(name)} contains "|", which separates the labels of a row in suspects.csv. '
+                    "Rename the label in your data or in data.id2label."
+                )
     if path.exists() and len(read_verdicts(path, [])):
         raise UserError(f"{path} has verdicts, which would be lost. Apply them with --apply, or move the file.")
 
@@ -80,16 +71,20 @@ def read_verdicts(path: Path, text_columns: list[str]) -> pd.DataFrame:
     return rows.assign(idx=idx.astype(int), verdict=rows[_VERDICT].str.strip())
 
 
-def page(group: str, task: Task, suspects: pd.DataFrame, errors: list[ErrorCount]) -> str:
+def page(group: str, task: Task, suspects: pd.DataFrame, errors: pd.DataFrame) -> str:
     """Render the first 50 suspects as HTML. The page needs no network.
 
     Args:
         group: The name of the fold group.
     """
     rows = [
-        {**row, "texts": pieces([row[column] for column in task.text_columns])}
+        {
+            **row,
+            "texts": pieces([row[column] for column in task.text_columns]),
+            "nearest_texts": pieces([row[f"nearest_{column}"] for column in task.text_columns]),
+        }
         for row in suspects[:_ROWS_ON_PAGE].to_dict("records")
     ]
     return TEMPLATES.get_template("suspects.html.jinja").render(
-        group=group, task=task, singular=SINGULAR[task.noun], suspects=rows, errors=errors
+        group=group, task=task, singular=SINGULAR[task.noun], suspects=rows, errors=errors.to_dict("records")
     )

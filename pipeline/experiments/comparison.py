@@ -157,6 +157,11 @@ class Comparison:
         return f"{self.verdict_split} {self.metric.title}"
 
     @property
+    def units_of_score(self) -> str:
+        """What follows a difference in this score, such as "points of test accuracy" or "in test RMSE"."""
+        return f"{'in' if self.metric.is_error else 'points of'} {self.score}"
+
+    @property
     def interval(self) -> str:
         """The 95% confidence interval of the difference that the verdict is about."""
         low, high = (self.metric.format_difference(end) for end in (self.difference.low, self.difference.high))
@@ -166,7 +171,7 @@ class Comparison:
     def difference_phrase(self) -> str:
         """The difference that the verdict is about, such as "+1.2 points of test accuracy", with its interval."""
         value = self.metric.format_difference(self.difference.value)
-        return f"{value} {'in' if self.metric.is_error else 'points of'} {self.score} ({self.interval})"
+        return f"{value} {self.units_of_score} ({self.interval})"
 
     @property
     def verdict(self) -> str:
@@ -254,7 +259,7 @@ def compare(a: Side, b: Side) -> Comparison:
             task,
             splits[0],
             first.predictions[splits[0]].labels,
-            split_type=None if a.folds else first.split_type,
+            split_type=None if a.folds else first.split.get("type"),
         ),
         degenerate=[phrase for side in (a, b) if (phrase := describe_degenerate_runs(side, splits[0]))],
     )

@@ -42,12 +42,7 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
             )
     group = f"folds-{identity(overrides, FOLD_KEY)}-{k}"
     experiments = [
-        Experiment(
-            name=f"{group}-{number}",
-            overrides=overrides,
-            varied_override=f"{FOLD_KEY}={number}/{k}",
-            title=f"fold {number} of {k}",
-        )
+        Experiment(f"{group}-{number}", overrides, f"{FOLD_KEY}={number}/{k}", f"fold {number} of {k}")
         for number in range(1, k + 1)
     ]
     run_group(group, experiments, jobs)
@@ -116,7 +111,7 @@ def _scores(side: Side, linear_side: Side, directory: Path) -> list[str]:
         "The interval reflects the choice of the rows that these models predict, but not of the rows that they learned "
         "from.",
         f"Difference from the linear model: {compare(linear_side, side).difference_phrase}",
-        *reasons_for_narrow_intervals(task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split_type),
+        *reasons_for_narrow_intervals(task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split["type"]),
         *([f"Warning: {warning}."] if (warning := describe_degenerate_runs(side, OUT_OF_FOLD)) else []),
         f"Signature: {as_line(run.signature)}",
         f"Predictions: {directory / 'predictions.parquet'}",

@@ -24,12 +24,7 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> Side:
     """
     group = seed_group_name(overrides)
     experiments = [
-        Experiment(
-            name=f"{group}-{seed}",
-            overrides=overrides,
-            varied_override=f"{SEED_KEY}={seed}",
-            title=f"seed {seed} of {n}",
-        )
+        Experiment(f"{group}-{seed}", overrides, f"{SEED_KEY}={seed}", f"seed {seed} of {n}")
         for seed in range(1, n + 1)
     ]
     run_group(group, experiments, jobs)

@@ -52,9 +52,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     group = seed_group_name(overrides)
     name = f"{group.replace('seeds', 'curve')}-{sizes}x{seeds}"
     fractions = [0.5**halvings for halvings in range(sizes)]
-    first = Experiment(
-        name=f"{group}-1", overrides=overrides, varied_override=f"{SEED_KEY}=1", title=f"run 1 of {sizes * seeds}"
-    )
+    first = Experiment(f"{group}-1", overrides, f"{SEED_KEY}=1", f"run 1 of {sizes * seeds}")
     if first.name not in experiment_commits():
         log.info("%s: the first run has all rows of train. Their number determines the other sizes.", name)
         log.info("%s", describe_cost(fractions * seeds))

@@ -15,7 +15,7 @@ _EXPONENTS = np.linspace(0.05, 2, 40)
 _DRAWS = 2000
 
 
-def fit(multiples: Floats, errors: Floats) -> Floats:
+def fit_power_laws(multiples: Floats, errors: Floats) -> Floats:
     """Fit power laws by least squares, with an asymptote and a factor of at least 0.
 
     For a given exponent, the best asymptote and factor have a formula. So it is enough to try many exponents.
@@ -48,7 +48,7 @@ def predicted_errors(curves: Floats, multiple: float) -> Floats:
 
 
 def plausible_curves(multiples: Floats, errors: Floats) -> Floats:
-    """Return 2,000 curves, each fitted to errors that the same experiment might have had. See `fit`.
+    """Return 2,000 curves, each fitted to errors that the same experiment might have had. See `fit_power_laws`.
 
     The mean errors are drawn from their distribution over other validation examples and other seeds. The sizes share
     the examples, so the jackknife gives the covariance. The variance between seeds is the mean over the sizes, because
@@ -72,4 +72,6 @@ def plausible_curves(multiples: Floats, errors: Floats) -> Floats:
     variances = seed_variance * degrees_of_freedom / random.chisquare(degrees_of_freedom, (_DRAWS, 1))
     sampled_errors += np.sqrt(variances) * random.standard_normal(sampled_errors.shape)
     parts = np.array_split(sampled_errors, sizes - MIN_SIZES + 1)
-    return np.concatenate([fit(multiples[first:], part[:, first:]) for first, part in enumerate(parts)], axis=1)
+    return np.concatenate(
+        [fit_power_laws(multiples[first:], part[:, first:]) for first, part in enumerate(parts)], axis=1
+    )

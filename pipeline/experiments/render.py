@@ -135,27 +135,25 @@ def _score_rows(comparison: Comparison) -> list[list[str]]:
 
 def _notes(comparison: Comparison) -> list[str]:
     """Return the lines to show below the scores."""
-    task, metric = comparison.task, comparison.metric
-    examples = " and ".join(f"{split.n:,} {name}" for name, split in comparison.splits.items()) + f" {task.noun}"
+    counts = " and ".join(f"{split.n:,} {name}" for name, split in comparison.splits.items())
+    examples = f"{counts} {comparison.task.noun}"
+    notes = [UNITS]
     if comparison.single_runs:
-        notes = [UNITS, f"The intervals reflect the choice of examples ({examples}), not of seeds."]
+        notes.append(f"The intervals reflect the choice of examples ({examples}), not of seeds.")
     elif comparison.folds:
-        notes = [
-            UNITS,
+        notes += [
             f"The intervals reflect the choice of examples ({examples}), for training and for scoring.",
             f"Both sides were trained on the same {comparison.folds} folds. Within a side, all folds have the same "
             "train.seed. Each score is the mean over the folds.",
         ]
     else:
-        notes = [
-            UNITS,
+        notes += [
             f"The intervals reflect the choice of seeds and of examples ({examples}).",
             f"Seeds: {comparison.seeds}. Each score is the mean over its seeds.",
         ]
     if comparison.detectable is not None:
-        size = f"{metric.format(comparison.detectable)} {'in' if metric.is_error else 'points of'}"
-        score = f"{comparison.verdict_split} {metric.title}"
-        notes.append(f"A true difference of roughly {size} {score} is detected about 80% of the time.")
+        size = f"{comparison.metric.format(comparison.detectable)} {comparison.units_of_score}"
+        notes.append(f"A true difference of roughly {size} is detected about 80% of the time.")
     return notes
 
 

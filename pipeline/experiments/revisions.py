@@ -65,16 +65,9 @@ class Run(NamedTuple):
         return int(self.parameters[SEED_KEY])
 
     @property
-    def split_type(self) -> str | None:
-        """The value of data.split.type."""
-        split_type: str | None = self.parameters.get("data.split", {}).get("type")
-        return split_type
-
-    @property
-    def fold(self) -> str | None:
-        """The value of data.split.fold, such as "1/5"."""
-        fold: str | None = self.parameters.get("data.split", {}).get("fold")
-        return fold
+    def split(self) -> dict[str, Any]:
+        """The section data.split of params.yaml."""
+        return dict(self.parameters.get("data.split", {}))
 
 
 def read_runs(name: str, seeds: int | None = None, *, linear: bool = False) -> list[Run]:
@@ -93,20 +86,22 @@ def read_runs(name: str, seeds: int | None = None, *, linear: bool = False) -> l
         log.warning('"%s" means the linear model. To compare the revision with this name, use its commit.', BASELINE)
     if name in (WORKSPACE, BASELINE):
         _require_repository()
-        return [_read_run(name, None, linear or name == BASELINE)]
-    if commit := _commit(name):
-        return [_read_run(name, commit, linear)]
-    group = group_commits(name) if _GROUP.fullmatch(name) else {}
-    if not group:
+        commits: dict[str, str | None] = {name: None}
+    elif commit := _commit(name):
+        commits = {name: commit}
+    else:
+        group = group_commits(name) if _GROUP.fullmatch(name) else {}
+        commits = {f"{name}-{number}": group[number] for number in group if seeds is None or number <= seeds}
+    if not commits:
         raise UserError(
             f'"{name}" is not a branch, tag, commit, experiment, seed group or fold group. '
             'Run "git branch" or "dvc exp list -A" to list them.'
         )
-    return [
-        _read_run(f"{name}-{number}", commit, linear)
-        for number, commit in group.items()
-        if seeds is None or number <= seeds
-    ]
+    runs = []
+    for run_name, commit in commits.items():
+        with _open_revision(run_name, commit) as revision:
+            runs.append(revision.read_run(linear or name == BASELINE))
+    return runs
 
 
 def experiment_commits() -> dict[str, str]:
@@ -162,16 +157,6 @@ def _require_repository() -> None:
             f"{Path.cwd()} is not the top level of a git repository that uses DVC. Run this in the directory that "
             f"contains dvc.yaml, which must be the top level of its repository.{reason}"
         )
-
-
-def _read_run(name: str, commit: str | None, linear: bool) -> Run:
-    """Read the run that made the predictions in a commit, or in the workspace.
-
-    Raises:
-        UserError: The result is incomplete, mixes several runs, or is not in the cache.
-    """
-    with _open_revision(name, commit) as revision:
-        return revision.read_run(linear)
 
 
 @contextmanager
@@ -248,7 +233,7 @@ class _Revision(NamedTuple):
                         raise self._error(reason)
         except (AttributeError, KeyError, TypeError):  # DVC was killed while it wrote the file.
             raise self._error(f"{LOCK} is incomplete") from None
-        if str(output) not in hashes:
+        if output.as_posix() not in hashes:
             raise self._error(f"{LOCK} has no entry for {output}")
         return parameters, hashes
 
@@ -288,7 +273,7 @@ class _Revision(NamedTuple):
         copies = self.scratch / directory
         copies.mkdir(parents=True, exist_ok=True)
         for name in names:
-            path = f"/{directory}/{name}"
+            path = f"/{directory.as_posix()}/{name}"
             try:
                 if not self.files.isfile(path):  # The list of the files in the directory is not in the cache.
                     raise FileNotFoundError

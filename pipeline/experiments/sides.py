@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core.messages import UserError
-from pipeline.evaluation.metrics import Floats, Ints, scores, with_compared_metrics
+from pipeline.evaluation.metrics import Floats, logits_to_probabilities, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, combine_signatures, digest
 from pipeline.experiments.identity import SEED_KEY
@@ -93,12 +93,18 @@ def _pooled_run(name: str, runs: Sequence[Run]) -> Run:
         UserError: A fold is missing.
     """
     first = runs[0]
-    k = int(str(first.fold).rpartition("/")[2])
-    finished = {run.fold for run in runs}
+    k = int(first.split["fold"].partition("/")[2])
+    finished = {run.split["fold"] for run in runs}
     if missing := [fold for number in range(1, k + 1) if (fold := f"{number}/{k}") not in finished]:
         raise UserError(f'{name}: these folds have not run: {", ".join(missing)}. Repeat "python -m pipeline.folds".')
     predictions = [run.predictions[FOLD_SPLIT] for run in runs]
     order = np.argsort(np.concatenate([fold.idx for fold in predictions]))
+    columns = {
+        name: np.concatenate([getattr(fold, name) for fold in predictions])[order]
+        for name in ("idx", "labels", "predicted", "logits")
+    }
+    probability = logits_to_probabilities(first.task.problem_type, columns["logits"])
+    pooled = Predictions(**columns, probability=probability, swapped=None)
     texts = [text for run in runs for text in run.texts[FOLD_SPLIT]]
     signature = {entry: value for entry, value in first.signature.items() if entry not in first.predictions}
     return first._replace(
@@ -107,21 +113,9 @@ def _pooled_run(name: str, runs: Sequence[Run]) -> Run:
         parameters=first.parameters | {"data.split": first.parameters["data.split"] | {"fold": f"{k} folds"}},
         task=replace(first.task, predicted_splits=[OUT_OF_FOLD]),
         signature=signature | {OUT_OF_FOLD: f"{len(order)}@{digest([run.signature[FOLD_SPLIT] for run in runs])}"},
-        predictions={OUT_OF_FOLD: _concatenated(predictions, order)},
+        predictions={OUT_OF_FOLD: pooled},
         texts={OUT_OF_FOLD: [texts[row] for row in order]},
     )
-
-
-def _concatenated(folds: Sequence[Predictions], order: Ints) -> Predictions:
-    """Return the predictions of all folds in this order."""
-    columns = {
-        name: np.concatenate([getattr(fold, name) for fold in folds])[order]
-        for name in ("idx", "labels", "predicted", "logits")
-    }
-    probability = None
-    if folds[0].probability is not None:
-        probability = np.concatenate([fold.probability for fold in folds])[order]
-    return Predictions(**columns, probability=probability, swapped=None)
 
 
 def fold_scores(metric: str, runs: Sequence[Run]) -> Floats:

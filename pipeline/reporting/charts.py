@@ -15,7 +15,6 @@ import vl_convert
 
 from pipeline.evaluation.metrics import METRICS
 from pipeline.reporting.slices import Slice
-from pipeline.reporting.training_curves import Epoch
 
 Spec = dict[str, Any]
 
@@ -72,14 +71,10 @@ def losses(history: pd.DataFrame, kept_step: int, title: str) -> Spec:
     return _layered(kept.mark_rule(style="reference"), lines, points, text)
 
 
-def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
+def scores(epochs: pd.DataFrame, names: Sequence[str]) -> Spec:
     """Draw the metrics `names`, which are proportions or correlations, on validation after each epoch."""
     titles = {name: METRICS[name].title for name in names}
-    rows = pd.DataFrame(
-        {"epoch": epoch.number, "score": title, "value": epoch.scores[name]}
-        for epoch in epochs
-        for name, title in titles.items()
-    )
+    rows = epochs[list(titles)].rename(columns=titles).reset_index().melt("epoch", var_name="score")
     chart = alt.Chart(rows).mark_line(point={"filled": True, "size": 50})
     domain = list(titles.values())
     dashes = alt.Scale(domain=domain, range=list(_DASHES[: len(domain)]))

@@ -6,6 +6,7 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pipeline.core.data_card import MAX_TRUNCATED
 from pipeline.core.task import TRAIN, Task
@@ -18,7 +19,6 @@ from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import MIN_ROWS, Slice, score_slices, slice_metrics
 from pipeline.reporting.templates import SINGULAR, TEMPLATES, better_or_worse, format_number
-from pipeline.reporting.training_curves import Epoch
 
 _MAX_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _MAX_WIDE_COLUMNS = 6  # of a confusion matrix. With more classes, percentages would not fit on the page.
@@ -32,9 +32,10 @@ def page(results: Results) -> str:
     verdict_split = task.verdict_split
     splits = task.verdict_split_first
     # Take the names from history.csv: its columns are in the order of the task's metrics during training.
-    curve_names = [name for name in results.plots["history"].columns if name in METRICS]
-    epochs = training_curves.epochs(results.plots["history"], curve_names)
+    curve_names = [name for name in results.history.columns if name in METRICS]
+    epochs = training_curves.epochs(results.history)
     slices = {split: score_slices(task, results.rows[split], predictions[split]) for split in splits}
+    threshold = results.diagnostics.get("threshold")  # only with two classes
     train_labels = results.card.splits[TRAIN].labels
     proportion_right = float(np.mean(predictions[verdict_split].labels == predictions[verdict_split].predicted))
     narrow_intervals = reasons_for_narrow_intervals(
@@ -43,12 +44,12 @@ def page(results: Results) -> str:
     return TEMPLATES.get_template("page.html.jinja").render(
         **vars(results),
         baseline_names=BASELINES,
-        better_threshold=_better_threshold(results) if task.binary else None,
+        better_threshold=None if threshold in (None, _MODEL_THRESHOLD) else f"{threshold:.6g}",
         calibration_verdict=_calibration_verdict(results.diagnostics[verdict_split], proportion_right),
         charts=_charts(results, splits, epochs, curve_names, slices[verdict_split]),
         confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
         curve_names=curve_names,
-        curve_findings=training_curves.judge(
+        curve_findings=training_curves.describe_curves(
             epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
         ),
         epochs=epochs,
@@ -98,7 +99,7 @@ def training_sizes_page(content: Mapping[str, Any], sentences: Sequence[str]) ->
     """Render the page of a learning curve from the content of curve.json, and the predictions in words."""
     return TEMPLATES.get_template("training_sizes.html.jinja").render(
         content,
-        chart=charts.training_sizes(content["points"], content["curve"], content["metric"]),
+        charts={"sizes": charts.training_sizes(content["points"], content["curve"], content["metric"])},
         meaning=METRICS[content["metric"]].meaning,
         script=charts.javascript(),
         sentences=sentences,
@@ -114,7 +115,7 @@ def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Sl
 def _charts(
     results: Results,
     splits: Sequence[str],
-    epochs: Sequence[Epoch],
+    epochs: pd.DataFrame,
     curve_names: Sequence[str],
     slices: Sequence[Slice],
 ) -> dict[str, dict[str, Any]]:
@@ -124,11 +125,10 @@ def _charts(
         slices: The slices of the first split.
     """
     task, plots, verdict_split = results.task, results.plots, splits[0]
-    history = plots["history"]
-    kept = history[history["split"] == "validation"].iloc[results.training["kept_epoch"] - 1]
+    kept_step = int(epochs["step"][results.training["kept_epoch"]])
     percentages = [name for name in curve_names if not METRICS[name].is_error]
     specifications = {
-        "losses": charts.losses(history, int(kept["step"]), training_curves.LOSSES[task.problem_type]),
+        "losses": charts.losses(results.history, kept_step, training_curves.LOSSES[task.problem_type]),
         "scores": charts.scores(epochs, percentages),
         "slices": charts.slice_chart(slices, task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]),
     }
@@ -185,12 +185,6 @@ def _guessing(task: Task, predictions: Predictions) -> str:
     if task.problem_type == "regression":
         return f"always predicting {format_number(guesses[0])}, the mean of the labels,"
     return f"always predicting “{task.labels[guesses[0]]}”"
-
-
-def _better_threshold(results: Results) -> str | None:
-    """Return the threshold with the best F1 on validation, or None if the threshold of the model is as good."""
-    threshold = results.diagnostics["threshold"]
-    return None if threshold == _MODEL_THRESHOLD else f"{threshold:.6g}"
 
 
 def _calibration_verdict(diagnostics: Mapping[str, Any], proportion_right: float) -> str | None:

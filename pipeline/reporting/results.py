@@ -16,13 +16,7 @@ from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 BASELINES = {"majority": "majority class", "mean": "mean of the labels"}  # what people call `Task.constant_baseline`
-_PLOTS = {
-    "history": "train",
-    "precision_recall": "evaluate",
-    "reliability": "evaluate",
-    "residuals": "evaluate",
-    "roc": "evaluate",
-}  # the stage that writes each plot
+_PLOTS = ("precision_recall", "reliability", "residuals", "roc")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +32,8 @@ class Results:
         predictions: The predictions for these rows, keyed by scored split.
         evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
             and train.json in `metrics`.
-        plots: The CSV files in `metrics/plots`, keyed by the name of the file.
+        history: The rows of history.csv.
+        plots: The CSV files that evaluate writes, keyed by the name of the file.
         lengths: Statistics of the tokenized rows, keyed by split.
         tokenization: How the texts were tokenized. The content of tokenization.json.
         provenance: The data, base model, code, parameters and environment of the model.
@@ -54,6 +49,7 @@ class Results:
     intervals: dict[str, Any]
     diagnostics: dict[str, Any]
     training: dict[str, Any]
+    history: pd.DataFrame
     plots: dict[str, pd.DataFrame]
     lengths: dict[str, Any]
     tokenization: dict[str, Any]
@@ -89,7 +85,8 @@ def load_results(
         intervals=_read_details(metrics / "intervals.json", "evaluate"),
         diagnostics=diagnostics,
         training=_read_details(metrics / "train.json", "train"),
-        plots={name: pd.read_csv(require(metrics / "plots" / f"{name}.csv", stage)) for name, stage in _PLOTS.items()},
+        history=pd.read_csv(require(metrics / "plots" / "history.csv", "train")),
+        plots={name: pd.read_csv(require(metrics / "plots" / f"{name}.csv", "evaluate")) for name in _PLOTS},
         lengths=read_json(tokenized / "lengths.json", "tokenize"),
         tokenization=read_json(tokenized / TOKENIZATION, "tokenize"),
         provenance=read_json(predictions / PROVENANCE, "predict"),

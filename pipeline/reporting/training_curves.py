@@ -1,6 +1,5 @@
 """The training curves: the losses and scores of each epoch, and findings about them in words."""
 
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +15,10 @@ LOSSES = {
 
 # The smallest gain of a score, from 0 to 1, that counts. One of MRPC's 408 validation pairs moves accuracy by 0.25
 # points, so half a point is two pairs.
-_GAIN = 0.005
+_MIN_GAIN = 0.005
 # The same for an error or the loss, in proportion to its lowest value, and the smallest rise that can be overfitting.
-_GAIN_ERROR = 0.02
-_RISE_LOSS = 0.05
+_MIN_RELATIVE_GAIN = 0.02
+_MIN_LOSS_INCREASE = 0.05
 
 
 class Finding(NamedTuple):
@@ -34,38 +33,22 @@ class Finding(NamedTuple):
     text: str
 
 
-class Epoch(NamedTuple):
-    """An epoch that ran.
+def epochs(history: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of history.csv for validation, one for each epoch, indexed by its number from 1.
 
-    Attributes:
-        number: Counts from 1.
-        train_loss: The mean of the training losses that were logged during the epoch. None if none were logged.
-        scores: The metrics and the "loss" on validation after the epoch.
-    """
-
-    number: int
-    train_loss: float | None
-    scores: dict[str, float]
-
-
-def epochs(history: pd.DataFrame, names: Iterable[str]) -> list[Epoch]:
-    """Convert the rows of history.csv to epochs.
-
-    Args:
-        names: The metrics to keep.
+    The additional column "train_loss" is the mean of the losses logged during the epoch, or NaN if none were logged.
     """
     is_train = history["split"] == "train"
     train, validated = history[is_train], history[~is_train]
     train_losses = train["loss"].groupby(np.ceil(train["epoch"])).mean()
-    numbers = validated["epoch"].round().astype(int)
-    scores = validated[["loss", *names]].to_dict("records")
-    return [Epoch(number, train_losses.get(number), row) for number, row in zip(numbers, scores, strict=True)]
+    return validated.set_index(validated["epoch"].round().astype(int)).assign(train_loss=train_losses)
 
 
-def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) -> list[Finding]:
+def describe_curves(epochs: pd.DataFrame, name: str, planned: int, degenerate: bool) -> list[Finding]:
     """Return the findings about the curves.
 
-    - One answer: The kept model gives the same prediction for every validation example. This finding is the only one.
+    - Constant predictions: The kept model gives the same prediction for every validation example. Then there is no
+      other finding.
     - Too short: There is only one epoch.
     - Overfitting from epoch n: The validation loss is lowest after epoch n - 1 and ends more than 5% above that value,
       while the training loss falls.
@@ -87,7 +70,7 @@ def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) ->
             "The kept model gives the same prediction for every validation example, so its scores mean nothing. Try "
             "another learning rate, more epochs or another seed."
         )
-        findings = [Finding("One answer", text)]
+        findings = [Finding("Constant predictions", text)]
     elif len(epochs) == 1:
         findings = [Finding("Too short", "A single epoch shows no trend. Train for more epochs to see one.")]
     else:
@@ -95,53 +78,52 @@ def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) ->
     if len(epochs) < planned:
         text = (
             f"Early stopping ended the training after epoch {len(epochs)} of {planned}, because the validation "
-            f"{SCORES[name].title} had not improved since epoch {_best(epochs, name).number}. To train longer, raise "
+            f"{SCORES[name].title} had not improved since epoch {_best(epochs, name).name}. To train longer, raise "
             "train.early_stopping_patience."
         )
         findings.append(Finding("Stopped early", text))
     return findings
 
 
-def _overfitting(epochs: Sequence[Epoch]) -> Finding | None:
-    last, best = epochs[-1], _best(epochs, "loss")
-    still_learning = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
-    if not still_learning or last.scores["loss"] <= best.scores["loss"] * (1 + _RISE_LOSS):
+def _overfitting(epochs: pd.DataFrame) -> Finding | None:
+    last, best = epochs.iloc[-1], _best(epochs, "loss")
+    still_learning = last.train_loss < best.train_loss  # False if one of them was not logged
+    if not still_learning or last.loss <= best.loss * (1 + _MIN_LOSS_INCREASE):
         return None
     text = (
-        f"After epoch {best.number}, the validation loss rises from {best.scores['loss']:.3f} to "
-        f"{last.scores['loss']:.3f}, while the training loss falls from {best.train_loss:.3f} to "
+        f"After epoch {best.name}, the validation loss rises from {best.loss:.3f} to "
+        f"{last.loss:.3f}, while the training loss falls from {best.train_loss:.3f} to "
         f"{last.train_loss:.3f}. Train for fewer epochs, or add training data."
     )
-    return Finding(f"Overfitting from epoch {best.number + 1}", text)
+    return Finding(f"Overfitting from epoch {best.name + 1}", text)
 
 
-def _still_improving(epochs: Sequence[Epoch], name: str) -> Finding | None:
-    *earlier, last = epochs
-    best = _best(earlier, name).scores[name]
-    gain = SCORES[name].sign * (last.scores[name] - best)
-    smallest_gain = _GAIN_ERROR * best if SCORES[name].is_error else _GAIN
-    if gain <= smallest_gain or _best(epochs, "loss") is not last:
+def _still_improving(epochs: pd.DataFrame, name: str) -> Finding | None:
+    last, best = epochs.iloc[-1], _best(epochs[:-1], name)[name]
+    gain = SCORES[name].sign * (last[name] - best)
+    smallest_gain = _MIN_RELATIVE_GAIN * best if SCORES[name].is_error else _MIN_GAIN
+    if gain <= smallest_gain or _best(epochs, "loss").name != last.name:
         return None
     lead = f"{gain:.3f}" if SCORES[name].is_error else f"{100 * gain:.1f} points"
     text = (
-        f"The last epoch ({last.number}) has the best validation {SCORES[name].title}, by {lead}"
+        f"The last epoch ({last.name}) has the best validation {SCORES[name].title}, by {lead}"
         f"{'' if name == 'loss' else ', and the lowest validation loss'}. More epochs may improve the model further."
     )
     return Finding("Still improving", text)
 
 
-def _leveled_off(epochs: Sequence[Epoch], name: str) -> Finding:
-    best, last = _best(epochs, name), epochs[-1]
+def _leveled_off(epochs: pd.DataFrame, name: str) -> Finding:
+    best, last = _best(epochs, name), epochs.iloc[-1]
     best_score, last_score = (
-        f"{SCORES[name].format(epoch.scores[name])}{'' if SCORES[name].is_error else '%'}" for epoch in (best, last)
+        f"{SCORES[name].format(epoch[name])}{'' if SCORES[name].is_error else '%'}" for epoch in (best, last)
     )
     metric = f"The validation {SCORES[name].title}"
-    if best is last:
-        trend = f"{metric} is best after the last of {last.number} epochs ({best_score})."
+    if best.name == last.name:
+        trend = f"{metric} is best after the last of {last.name} epochs ({best_score})."
     else:
-        trend = f"{metric} is best after epoch {best.number} of {last.number} ({best_score}), and ends at {last_score}."
+        trend = f"{metric} is best after epoch {best.name} of {last.name} ({best_score}), and ends at {last_score}."
     return Finding("Leveled off", f"{trend} More epochs will probably not help much.")
 
 
-def _best(epochs: Sequence[Epoch], name: str) -> Epoch:
-    return max(epochs, key=lambda epoch: SCORES[name].sign * epoch.scores[name])
+def _best(epochs: pd.DataFrame, name: str) -> pd.Series:
+    return epochs.loc[(SCORES[name].sign * epochs[name]).idxmax()]
