@@ -183,10 +183,10 @@ def measure_peak_flops() -> float:
     """
     import torch
 
-    from pipeline.modeling.device import cpu_bf16
+    from pipeline.modeling.device import bf16_instruction_sets
 
     size = 4096
-    dtype = torch.bfloat16 if cpu_bf16() else torch.float32  # an emulated product takes minutes
+    dtype = torch.bfloat16 if bf16_instruction_sets() else torch.float32  # an emulated product takes minutes
     a, b = (torch.randn(size, size, dtype=dtype) for _ in range(2))
     best = float("inf")
     for _ in range(10):
@@ -227,7 +227,7 @@ def padding_proportions(lengths: NDArray[np.int64], batch_size: int) -> dict[str
 def main() -> None:
     # These modules import torch. scale.py imports this file and must not import torch.
     from pipeline.core.dataset_files import load_split
-    from pipeline.modeling.device import cpu_bf16, cpu_model
+    from pipeline.modeling.device import bf16_instruction_sets, cpu_model
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", default=MINILM)
@@ -260,7 +260,7 @@ def main() -> None:
         "padding": padding_proportions(lengths, params["train"]["batch_size"]),
     }
     peak_gflops = measured["peak_flops"] / 1e9
-    print(f"{cpu_model()}; peak {peak_gflops:.0f} GFLOP/s ({', '.join(cpu_bf16()) or 'fp32, no bf16'})")
+    print(f"{cpu_model()}; peak {peak_gflops:.0f} GFLOP/s ({', '.join(bf16_instruction_sets()) or 'fp32, no bf16'})")
     print(f"{params['data']['task']}, {arguments.checkpoint}, {epochs} epochs, medians of {arguments.rounds} rounds\n")
     print(format_table(runs, measured))
 

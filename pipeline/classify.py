@@ -210,7 +210,7 @@ def _answers(classifier: Classifier, logits: NDArray[Any], rows: Batch) -> dict[
     answers = {"prediction": predictions}
     probabilities = logits_to_probabilities(problem_type, logits)
     if probabilities is not None:
-        columns = zip(labels, probabilities.T.tolist(), strict=True)
+        columns = zip(labels, probabilities.T.round(6).tolist(), strict=True)
         answers |= {f"probability_{label}": column for label, column in columns}
     if clash := next((name for name in answers if name in rows.columns), None):
         raise UserError(f'{rows.path} has a column "{clash}", but the output needs this name. Rename the column.')

@@ -50,7 +50,8 @@ def evaluate(predictions: Path, linear: Path, metrics: Path, names: list[str] | 
     if task.binary:
         validation = splits["validation"]
         assert validation.probability is not None
-        threshold = details["threshold"] = best_threshold(validation.labels, validation.probability[:, 1])
+        # The threshold is written with six digits, so it must hold for probabilities with six digits.
+        threshold = details["threshold"] = best_threshold(validation.labels, validation.probability[:, 1].round(6))
     evaluation, intervals = {}, {}
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, examples in splits.items():

@@ -93,8 +93,8 @@ def _known_labels(task: Task, examples: Dataset) -> Values | None:
     """Return the labels as `metrics.Values`. The tokenized labels are floats if an example can have several."""
     if "labels" not in examples.column_names:
         return None
-    labels = np.asarray(examples["labels"][:])
-    return labels if task.problem_type == "regression" else labels.astype(np.int64)
+    dtype = np.float64 if task.problem_type == "regression" else np.int64  # By default, floats become float32.
+    return np.asarray(examples.with_format("numpy", dtype=dtype)["labels"][:])
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from datasets import Dataset, List, Value
 from transformers import PreTrainedTokenizerBase
@@ -22,7 +23,14 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZATION, TOKENIZED, require
 from pipeline.core.task import NO_LABEL, TASK, Task, read_task
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.modeling.tokenization import count_unknown_tokens, count_words, encode, length_range, pair_separator
+from pipeline.modeling.tokenization import (
+    count_unknown_tokens,
+    count_words,
+    encode,
+    ignores_token_types,
+    length_range,
+    pair_separator,
+)
 
 _MAX_UNKNOWN = 0.02  # as a proportion of the tokens
 _MAX_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
@@ -31,11 +39,11 @@ _MAX_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
     """Write a `datasets.Dataset` for each split to `out/<split>`, with the columns that the model reads.
 
-    It has more columns: `labels`, unless the labels of the split are unknown, `idx`, `length` (the number of tokens
-    without padding), and in train `GROUP`. `out/<split>_swapped` has the pairs of a scored split with their texts
-    swapped. `out` also gets lengths.json (the number of `rows` of each split, their `mean` and `longest` length in
-    tokens, and how many of them were `truncated`), tokenization.json (`params` and the `pair_separator`), and copies of
-    task.json and source.json.
+    Each dataset also has the columns `labels` (unless the labels of the split are unknown), `idx`, `length` (the number
+    of tokens without padding) and, in train, `GROUP`. `out/<split>_swapped` has the pairs of a scored split with their
+    texts swapped. `out` also gets lengths.json (the number of `rows` of each split, their `mean` and `longest` length
+    in tokens, and how many of them were `truncated`), tokenization.json (`params` and the `pair_separator`), and copies
+    of task.json and source.json.
 
     Raises:
         UserError: An input is missing, or the model does not support `max_length`.
@@ -52,6 +60,11 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     separator = pair_separator(tokenizer) if task.pairs else ""
     if separator:
         log.info("the tokenizer has no separator for the texts of a pair, so the second text starts on a new line")
+    if task.pairs and ignores_token_types(pretrained, tokenizer):
+        log.warning(
+            "the model distinguishes the texts of a pair by token types, but its tokenizer does not return them. Set "
+            "tokenizer_class in its tokenizer_config.json to the class for this model, such as BertTokenizer."
+        )
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # Only num_proc decides how many cores are used.
     processes = min(num_proc, os.cpu_count() or 1)
     lengths = {}
@@ -96,7 +109,8 @@ def _with_model_labels(split: str, examples: Dataset, task: Task) -> Dataset:
         return examples.cast_column("labels", List(Value("float32"), length=len(task.labels)))
     if task.problem_type == "regression":
         columns = examples.with_format("numpy")
-        ignored = columns["idx"][:][columns["labels"][:] == NO_LABEL]
+        # The Trainer compares labels in fp32, in which -100.0000001 is -100.
+        ignored = columns["idx"][:][columns["labels"][:].astype(np.float32) == NO_LABEL]
         if len(ignored):
             raise UserError(
                 f"{split}: the example with idx {ignored[0]} has the label {NO_LABEL}, which transformers ignores. "

@@ -112,14 +112,14 @@ def train(
                 f"{inputs.steps_in_epoch * params.epochs:,}",
             )  # fmt: skip
             started = time.perf_counter()
-            weights, history = fit(inputs, run_checkpoints, params, runtime, curves)
+            weights, history = fit(inputs, run_checkpoints, params, runtime, curves.write)
             seconds = time.perf_counter() - started
             try:
                 _write_model(draft, inputs, weights, settings, provenance)
             except SafetensorError as error:  # safetensors raises this error if the disk is full.
                 raise UserError(f"{classifier} cannot be written: {error}") from error
-        curves(history)  # If training resumed after its last step, the curves are not written yet.
-        summary = _summary(history, params, task, inputs.effective_batch)
+        curves.write(history)  # If training resumed after its last step, the curves are not written yet.
+        summary = _summary(history, params, task, inputs.effective_batch, len(inputs.validation))
         if summary["degenerate"]:
             log.warning(
                 "the model gives the same prediction for every validation example. Try another train.lr, more "
@@ -145,13 +145,15 @@ def _write_model(
     write_text(directory / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
 
 
-def _summary(history: History, params: TrainParams, task: Task, effective_batch: int) -> dict[str, Any]:
+def _summary(
+    history: History, params: TrainParams, task: Task, effective_batch: int, validation_examples: int
+) -> dict[str, Any]:
     """Return the content of train.json. It has no times, so that the same run gives the same bytes."""
     epochs = epochs_scored(history)
     kept = kept_epoch(history, params.keep, task)
     return {
         "kept_epoch": epochs.index(kept) + 1,
-        "degenerate": kept["eval_distinct_predictions"] == 1,
+        "degenerate": kept["eval_distinct_predictions"] == 1 < validation_examples,
         "effective_batch_size": effective_batch,
         "epochs": params.epochs,
         "epochs_run": len(epochs),

@@ -65,6 +65,15 @@ def test_the_logits_match_the_predict_stage(task: str, precision: Precision, tra
     assert truncated > 0, "some of these texts are longer than 24 tokens"
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_the_predictions_have_the_exact_labels(task: str, trained: Trained) -> None:
+    out = trained(task)
+    labels, expected = (
+        pq.read_table(out / directory / "validation.parquet")["label"] for directory in (PREDICTIONS, "raw")
+    )
+    assert labels.to_pylist() == expected.to_pylist()
+
+
 def test_scored_rows_do_not_stay_in_memory(trained: Trained) -> None:
     classifier = Classifier(trained("classes") / CLASSIFIER, 64)
     examples = []
@@ -407,7 +416,7 @@ def test_a_model_classifies_in_the_precision_of_its_scores_unless_another_is_set
     """The model comes from a machine without fast bf16, and this machine has it."""
     model = trained("classes") / CLASSIFIER
     assert json.loads((model / SETTINGS).read_text())["precision"] == "fp32"
-    monkeypatch.setattr(device, "cpu_bf16", lambda: ["bf16"])
+    monkeypatch.setattr(device, "bf16_instruction_sets", lambda: ["bf16"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device.usable_device("auto").precision == "bf16"
     classify(model, ["Boston sued ."], tmp_path / "out.jsonl", False, 64, precision)

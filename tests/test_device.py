@@ -10,7 +10,7 @@ from conftest import TinyMaker, sections
 
 from pipeline.core.messages import UserError
 from pipeline.modeling import device
-from pipeline.modeling.device import Device, cpu_bf16, precision_of_scores, set_up_device
+from pipeline.modeling.device import Device, bf16_instruction_sets, precision_of_scores, set_up_device
 from pipeline.modeling.environment import environment
 from pipeline.modeling.loading import load_base_model, load_tokenizer
 from pipeline.modeling.scoring import scoring_trainer
@@ -119,7 +119,7 @@ def test_environment_variables_that_limit_the_instruction_set_are_respected(
 ) -> None:
     patch_hardware(monkeypatch, cpu=["avx512_bf16", "amx_bf16"])
     monkeypatch.setenv(variable, value)
-    assert cpu_bf16() == expected
+    assert bf16_instruction_sets() == expected
     assert set_up_device("auto", None).precision == ("bf16" if expected else "fp32")
 
 

@@ -31,7 +31,7 @@ def train_with(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) 
     [
         {
             "model_type": "mpnet", "precision": "bf16", "weight_decay": 0.1, "batch_size": 4,
-            "gradient_accumulation_steps": 3, "logging_steps": 4, "group_by_length": False,
+            "gradient_accumulation_steps": 3, "logging_steps": 2, "group_by_length": False,
         },
         {
             "model_type": "gpt2", "epochs": 4, "early_stopping_patience": 1, "keep": "last", "max_grad_norm": 0.0,

@@ -94,7 +94,7 @@ def test_training_starts_from_the_predictions_of_a_fine_tuned_base_model(run: Ru
 
 
 def test_labels_that_fp32_cannot_tell_apart_are_an_error(run: Run) -> None:
-    with pytest.raises(UserError, match=r"training examples do not differ enough .* 1e\+09"):
+    with pytest.raises(UserError, match=r"labels of train do not differ enough .* 1e\+09"):
         run("run", lambda value: 1e9 + value)
 
 

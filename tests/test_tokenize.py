@@ -36,6 +36,17 @@ def test_token_types_are_written_if_the_model_has_them(
         assert set(table["token_type_ids"][0]) == {0, 1}, "the two texts must be encoded as a pair"
 
 
+def test_a_tokenizer_that_does_not_return_the_token_types_of_the_model_gives_a_warning(
+    raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("BertTokenizer", "PreTrainedTokenizerFast"):
+        model = shutil.copytree(tiny(), tmp_path / name)
+        update_json(model / "tokenizer_config.json", tokenizer_class=name)
+        caplog.clear()
+        tokenize(raw, model, tmp_path / "out", params(), 1)
+        assert ("token types" in caplog.text) == (name != "BertTokenizer")
+
+
 def test_a_pair_is_encoded_exactly_as_the_models_tokenizer_does(
     raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:

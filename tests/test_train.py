@@ -22,7 +22,7 @@ from pipeline.modeling.device import Device, usable_device
 from pipeline.modeling.distributed import process_group
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.params import Params, RuntimeParams, TrainParams
-from pipeline.training.arguments import LOOP, training_arguments
+from pipeline.training.arguments import LOOP_CHOICES, training_arguments
 from pipeline.training.inputs import load_inputs, nested_sample
 from pipeline.training.sampler import EpochSampler
 
@@ -377,7 +377,7 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
     [
         ({"lr_scheduler_type": "cosine_with_min_lr"}, r"train\.lr_scheduler_type cannot be used: .*min_lr"),
         ({"training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}}, r"cannot be used: .*nonsense"),
-        ({"optim": "adamw_8bit"}, r"train\.optim or .* cannot be used: .*bitsandbytes"),
+        ({"optim": "adamw_8bit"}, r"train\.optim cannot be used: .*bitsandbytes"),
         (
             {"lr_scheduler_type": "reduce_lr_on_plateau", "training_args": {"lr_scheduler_kwargs": "patience=1"}},
             "TrainingArguments rejects a value",
@@ -428,7 +428,7 @@ def test_every_training_parameter_is_used(engine: tuple[str, ...]) -> None:
 
     modules = [importlib.import_module(f"pipeline.{name}") for name in ("train", "training.inputs", *engine)]
     source = "".join(map(inspect.getsource, modules))
-    rejected = LOOP if engine == ("training.loop",) else {}
+    rejected = LOOP_CHOICES if engine == ("training.loop",) else {}
     for key in TrainParams.model_fields:
         assert re.search(rf"params\.{key}\b", source) or key in rejected, key
 

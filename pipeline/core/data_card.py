@@ -9,9 +9,10 @@ from pipeline.core.output import write_json
 from pipeline.core.paths import read_output
 
 DATA_CARD = "data_card.json"
-# Columns in data/raw.
-LEAKAGE = "leakage"  # of the later splits: 2 if train has the whole row, 1 if it has one of its texts, otherwise 0
-GROUP = "sample_group"  # of train: rows with the same number share a text, or have the same value in data.split.column
+# A column of validation and test: 2 if the whole row is also in train, 1 if only one of its texts is, and otherwise 0.
+LEAKAGE = "leakage"
+# A column of train: rows with the same number share a text, or have the same value in data.split.column.
+GROUP = "sample_group"
 MAX_TRUNCATED = 0.05  # a proportion: there is a warning if more examples are truncated
 
 

@@ -19,7 +19,8 @@ from pipeline.core.yaml12 import read_yaml
 _STALE_SECONDS = 7 * 24 * 3600
 _RETRY_SECONDS = 0.5
 _DIGITS = 16  # of a hash
-_EXPERIMENT = "experiment"  # in each directory: the name of the DVC experiment that used it last, or nothing
+# A file with the name of the DVC experiment that used the directory last. It is empty outside an experiment.
+_EXPERIMENT = "experiment"
 
 
 def code_digest() -> str:

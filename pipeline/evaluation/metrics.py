@@ -393,15 +393,15 @@ def logits_to_predictions(problem_type: ProblemType, logits: Logits) -> Values:
 def logits_to_probabilities(problem_type: ProblemType, logits: Logits) -> Floats | None:
     """Return the probability of each class, or of each label independently, with the same shape as `logits`.
 
-    The probabilities are rounded to six decimals, so that scores do not depend on the last bits of `exp`. A regression
-    has none.
+    The probabilities are rounded to 12 decimals, so that scores do not depend on the last bits of `exp`. With fewer
+    decimals, confident predictions would be ties, which ROC AUC counts as half. A regression has none.
     """
     if problem_type == "regression":
         return None
     logits = logits.astype(np.float64)
     is_multi_label = problem_type == "multi_label_classification"
     probabilities: Floats = expit(logits) if is_multi_label else softmax(logits, axis=-1)
-    return np.round(probabilities, 6)
+    return np.round(probabilities, 12)
 
 
 def loss(problem_type: ProblemType, logits: Logits, labels: Values) -> float:

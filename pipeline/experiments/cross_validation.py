@@ -2,6 +2,8 @@
 
 import re
 from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +52,9 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
     directory = FOLDS / group
     _write_predictions(directory / "predictions.parquet", side)
     linear_side = read_side(group, params, linear=True)
-    print("\n".join(_scores(side, linear_side, directory)))
+    content = _content(side, linear_side)
+    write_json(directory / "scores.json", content)
+    print("\n".join(_summary(content, side, linear_side, directory)))
 
 
 def _write_predictions(path: Path, side: Side) -> None:
@@ -74,39 +78,48 @@ def _write_predictions(path: Path, side: Side) -> None:
         pq.write_table(pa.table(columns), draft)
 
 
-def _scores(side: Side, linear_side: Side, directory: Path) -> list[str]:
-    """Write scores.json, and return the lines of the table."""
+def _content(side: Side, linear_side: Side) -> dict[str, Any]:
+    """Return the content of scores.json."""
     [run] = side.runs
     [linear_run] = linear_side.runs
-    pooled, task = run.predictions[OUT_OF_FOLD], run.task
+    pooled, linear, task = run.predictions[OUT_OF_FOLD], linear_run.predictions[OUT_OF_FOLD], run.task
     answers = pooled.labels, pooled.predicted, pooled.probability
     values, intervals = scores(task.metrics, *answers), score_intervals(task.metrics, *answers)
-    guesses = scores(task.metrics, pooled.labels, *constant_predictions(task.problem_type, pooled.labels, task.outputs))
-    linear = linear_run.predictions[OUT_OF_FOLD]
     linear_values = scores(task.metrics, linear.labels, linear.predicted, linear.probability)
+    guesses = scores(task.metrics, pooled.labels, *constant_predictions(task.problem_type, pooled.labels, task.outputs))
+    metrics = {
+        name: {
+            "value": values[name],
+            "low": intervals[name].low,
+            "high": intervals[name].high,
+            "folds": fold_scores(name, side.folds).tolist(),
+            "linear": linear_values[name],
+            task.constant_baseline: guesses[name],
+        }
+        for name in task.metrics
+    }
+    return {"n": len(pooled.idx), "metrics": metrics}
+
+
+def _summary(content: dict[str, Any], side: Side, linear_side: Side, directory: Path) -> list[str]:
+    """Return the lines of the table of scores, and what to type next."""
+    [run] = side.runs
+    pooled, task = run.predictions[OUT_OF_FOLD], run.task
     header = ["", "all rows", "95% confidence interval", "mean of folds", "std. dev.", "lowest", "highest"]
     rows = [[*header, "linear", task.constant_baseline]]
-    content = {}
-    for name in task.metrics:
-        metric, folds = METRICS[name], fold_scores(name, side.folds)
-        low, high = intervals[name]
-        statistics = (folds.mean(), folds.std(ddof=1), folds.min(), folds.max())
+    for name, entry in content["metrics"].items():
+        metric, folds = METRICS[name], entry["folds"]
+        statistics = (mean(folds), stdev(folds), min(folds), max(folds), entry["linear"], entry[task.constant_baseline])
         rows.append([
             f"{OUT_OF_FOLD} {metric.title}",
-            metric.format(values[name], 2),
-            f"{metric.format(low, 2)} to {metric.format(high, 2)}",
-            *(metric.format(float(value), 2) for value in statistics),
-            metric.format(linear_values[name], 2),
-            metric.format(guesses[name], 2),
+            metric.format(entry["value"], 2),
+            f"{metric.format(entry['low'], 2)} to {metric.format(entry['high'], 2)}",
+            *(metric.format(value, 2) for value in statistics),
         ])  # fmt: skip
-        content[name] = {
-            "value": values[name], "low": low, "high": high, "folds": folds.tolist(), "linear": linear_values[name],
-        }  # fmt: skip
-    write_json(directory / "scores.json", {"n": len(pooled.idx), "metrics": content})
     return [
         *aligned(rows, "right"),
         SCORE_UNITS,
-        f"These are the {len(pooled.idx):,} labeled {task.noun} of train and validation. Each one was predicted by a "
+        f"These are the {content['n']:,} labeled {task.noun} of train and validation. Each one was predicted by a "
         "model that was not trained on it.",
         "The interval reflects the choice of the rows that these models predict, but not of the rows that they learned "
         "from.",

@@ -62,7 +62,7 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
                 "this machine has an NVIDIA driver, but torch %s cannot use a GPU (see docs/several_machines.md)",
                 torch.__version__,
             )
-        if device.precision == "bf16" and not cpu_bf16():
+        if device.precision == "bf16" and not bf16_instruction_sets():
             log.warning(  # The factors were measured with benchmarks/cpus.py.
                 "this CPU emulates bf16. Training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "
                 "and scoring is slower, too. Set train.precision (--precision in classify) to auto to use fp32."
@@ -110,7 +110,7 @@ def precision_of_scores(recorded: Precision) -> Precision:
     slightly, so a warning is logged.
     """
     hardware = detect_hardware()
-    emulated = recorded == "bf16" and hardware.type == "cpu" and not cpu_bf16()
+    emulated = recorded == "bf16" and hardware.type == "cpu" and not bf16_instruction_sets()
     if recorded in hardware.precisions and not emulated:
         return recorded
     precision = hardware.precisions[0]
@@ -135,14 +135,14 @@ def detect_hardware() -> Hardware:
         return Hardware("cuda", torch.cuda.get_device_name(), precisions)
     if torch.backends.mps.is_available():
         return Hardware("mps", "Apple GPU", ["fp32", "bf16"])
-    instructions = cpu_bf16()
+    instructions = bf16_instruction_sets()
     # On Intel CPUs, bf16 is faster than fp32 only with AMX. With AVX-512 alone, training takes 1.4 times as long as in
     # fp32 (docs/notes/speed.md).
     without_gain = instructions == ["avx512_bf16"] and cpu_model().startswith("Intel")
     return Hardware("cpu", "CPU", ["bf16", "fp32"] if instructions and not without_gain else ["fp32", "bf16"])
 
 
-def cpu_bf16() -> list[str]:
+def bf16_instruction_sets() -> list[str]:
     """Return the instruction sets that this CPU can multiply bf16 matrices with, by their names in torch.
 
     `torch.cpu.get_capabilities` ignores the limits that environment variables set, so they are applied here.

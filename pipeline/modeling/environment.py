@@ -8,7 +8,7 @@ import torch
 
 from pipeline.core import packages
 from pipeline.modeling import distributed
-from pipeline.modeling.device import Device, cpu_bf16, cpu_model
+from pipeline.modeling.device import Device, bf16_instruction_sets, cpu_model
 
 # These variables select the kernels of matrix products. (Variables that limit threads change the entry "threads".)
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
@@ -48,6 +48,6 @@ def environment(device: Device) -> dict[str, Any]:
     else:
         entries["device"] = "cpu"
         entries["cpu"] = cpu_model()
-        entries["instruction_set"] = ", ".join([torch.backends.cpu.get_cpu_capability(), *cpu_bf16()])
+        entries["instruction_set"] = ", ".join([torch.backends.cpu.get_cpu_capability(), *bf16_instruction_sets()])
         entries["threads"] = torch.get_num_threads()
     return entries

@@ -46,7 +46,7 @@ def require_finite(name: str, value: float, step: int) -> None:
 
 
 def require_finite_logits(model: Path, logits: NDArray[np.floating[Any]], precision: str) -> None:
-    """Raise UserError if a fine-tuned model gives NaN or infinite logits, because no prediction follows from them."""
+    """Raise UserError if a fine-tuned model gives NaN or infinite logits, which cannot be turned into predictions."""
     examples = int((~np.isfinite(logits)).any(axis=1).sum())
     if examples:
         raise UserError(

@@ -14,9 +14,9 @@ class RegressionHead(torch.nn.Linear):
     """A linear layer with one output that is scaled and shifted: `mean + scale * (weight @ states + bias)`.
 
     A plain linear layer starts with predictions near 0, and a short run ends before it has learned the mean of the
-    labels. This layer stores the same weights as a plain one, also in checkpoints, and `fold_standardization` converts
-    them into the weights of a plain layer with the same predictions. It computes in fp32 even under autocast, because
-    bf16 keeps only about three digits, and a label such as 2026 has four.
+    labels. The weights of this layer have the same names and shapes as those of a plain layer, but they predict
+    standardized labels. `fold_standardization` converts them into the weights of a plain layer. This layer
+    computes in fp32 even under autocast, because bf16 keeps only about three digits, and a label such as 2026 has four.
 
     Attributes:
         newly_initialized: Whether the checkpoint had no weights for this layer.
@@ -76,11 +76,13 @@ def standardize_labels(model: Any, labels: NDArray[np.floating[Any]]) -> float:
     Raises:
         UserError: The labels are all equal, or too close to each other for fp32.
     """
+    labels = labels.astype(np.float64)  # Squares of large or tiny labels may not fit into fp32.
     mean, scale = float(labels.mean()), float(labels.std())
     if scale <= 1e-6 * abs(mean):
         raise UserError(
-            f"the labels of the {len(labels)} training examples do not differ enough to learn from. Their mean is "
-            f"{mean:g} and their standard deviation {scale:.2g}. Check them, subtract a constant, or use more examples."
+            f"the labels of train do not differ enough to learn from: their mean is {mean:g}, and their standard "
+            f"deviation is {scale:.2g} ({len(labels):,} examples). Check them, subtract a constant, or use more "
+            "examples."
         )
     match = find_head(model)
     if match is None:

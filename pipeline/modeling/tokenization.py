@@ -89,6 +89,16 @@ def _cut(text: str, tokenizer: PreTrainedTokenizerBase, max_length: int) -> str:
     return text[: offsets[2 * max_length][1]]
 
 
+def ignores_token_types(directory: Path, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a model distinguishes the two texts of a pair by token types that its tokenizer does not return.
+
+    For example, BERT does. If tokenizer_config.json names a class that fits any model, transformers assumes that there
+    are no token types.
+    """
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    return config.get("type_vocab_size", 0) > 1 and "token_type_ids" not in tokenizer.model_input_names
+
+
 def length_range(directory: Path, tokenizer: PreTrainedTokenizerBase, texts: int) -> tuple[int, int]:
     """Return the smallest and the largest `max_length` that a model supports.
 

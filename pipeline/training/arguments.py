@@ -2,7 +2,8 @@
 
 import sys
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +18,8 @@ from pipeline.params import RENAMED, RuntimeParams, TrainParams, describe
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-# The engine "loop" only supports these values of these keys. It supports all values of the other keys.
-LOOP: dict[str, tuple[Any, ...]] = {
+# The only values of these keys that the engine "loop" supports. It supports all values of the other keys.
+LOOP_CHOICES: dict[str, tuple[Any, ...]] = {
     "optim": ("adamw_torch_fused", "adamw_torch"),
     "lr_scheduler_type": (
         "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
@@ -47,8 +48,8 @@ _DEFAULTS: dict[str, Any] = {
     "tf32": False,  # torch.compile would otherwise switch it on, even in fp32.
 }
 
-# Types with bounds that TrainingArguments does not check itself.
-_BOUNDED_TYPES: dict[str, Any] = {
+# Types that are stricter or more lenient than the annotations of TrainingArguments.
+_TYPES: dict[str, Any] = {
     "label_smoothing_factor": Annotated[float, Field(ge=0, le=1)],
     "neftune_noise_alpha": Annotated[float, Field(ge=0)] | None,
     "fsdp": bool | str | list[str] | None,  # `True` and lists are allowed, too.
@@ -77,12 +78,21 @@ def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
 
 def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
     """Raise UserError if a parameter has a value that only the engine "trainer" supports."""
-    values = {f"train.{key}": (getattr(params, key), supported) for key, supported in LOOP.items()}
+    values = {f"train.{key}": (getattr(params, key), supported) for key, supported in LOOP_CHOICES.items()}
     values["runtime.report_to"] = (runtime.report_to, ("none",))
     for key, (value, supported) in values.items():
         if value not in supported:
             choices = " or ".join(quoted(choice) for choice in supported)
             raise UserError(f"params.yaml: {key} must be {choices} with train.engine loop, got {quoted(value)}.")
+
+
+@contextmanager
+def reporting_rejection(key: str) -> Iterator[None]:
+    """Raise UserError, in one line, if torch or transformers cannot use the value of a key of the section train."""
+    try:
+        yield
+    except (ImportError, TypeError, ValueError) as error:
+        raise UserError(f"params.yaml: train.{key} cannot be used: {' '.join(str(error).split())}") from error
 
 
 def training_arguments(
@@ -166,7 +176,7 @@ def _check_training_args(training_args: dict[str, Any], pipeline_fields: Collect
     """Raise UserError if `train.training_args` sets a field that the pipeline controls, or has an invalid value."""
     from transformers import TrainingArguments
 
-    types = typing.get_type_hints(TrainingArguments) | _BOUNDED_TYPES
+    types = typing.get_type_hints(TrainingArguments) | _TYPES
     for field, value in training_args.items():
         key = f"train.{field}" if field in TrainParams.model_fields else RENAMED.get(field)
         if key or field in _RESERVED or field in pipeline_fields:

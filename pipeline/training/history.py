@@ -16,7 +16,7 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import SCORES, Values, compute_metrics, logits_to_predictions
 
 History = list[dict[str, Any]]  # The Trainer's `log_history`: one entry per logged step and per evaluation.
-Curves = Callable[[History], None]  # Called with the history so far.
+WriteCurves = Callable[[History], None]  # Called with the history so far.
 
 
 def mean_loss(history: History) -> float:
@@ -76,7 +76,7 @@ def is_stopped_early(history: History, patience: int | None, task: Task) -> bool
 class LiveCurves:
     """A CSV file of the training curves, which grows by whole lines during training.
 
-    Use it in a `with` block, and call it with the history so far. If the block fails, the file is removed.
+    Use it in a `with` block. If the block fails, the file is removed.
 
     Raises:
         UserError: The file cannot be written. This is checked at the start of the block.
@@ -97,7 +97,8 @@ class LiveCurves:
             with suppress(OSError):
                 self._path.unlink()
 
-    def __call__(self, history: History) -> None:
+    def write(self, history: History) -> None:
+        """Append the entries of the history that have not been written yet."""
         rows = (self._row(entry) for entry in history[self._written :] if "loss" in entry or "eval_loss" in entry)
         with output_errors(self._path), self._path.open("a", encoding="utf-8", newline="\n") as file:
             csv.DictWriter(file, self._columns, lineterminator="\n").writerows(rows)

@@ -109,8 +109,8 @@ def nested_sample(labels: NDArray[np.generic], groups: NDArray[np.integer], size
     """
     random = np.random.default_rng(seed)
     group_order = random.permutation(int(groups.max()) + 1)
-    are_classes = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
-    examples = pd.DataFrame({"class": labels if are_classes else 0, "group": group_order[groups]})
+    stratified = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
+    examples = pd.DataFrame({"class": labels if stratified else 0, "group": group_order[groups]})
     examples = examples.iloc[random.permutation(len(examples))]
     # Order the examples of each group so that its first n examples have nearly the same mix of classes for any n.
     examples["position"] = _relative_positions(examples, ["group", "class"])

@@ -22,7 +22,9 @@ def ignore_signals(worker: int) -> None:
 
 
 class Interruption:
-    """Handle signals in a `with` block. The first signal stops the run after the current step, the second one at once.
+    """Handle signals in a `with` block.
+
+    The first signal stops the run after the current step. A second one stops it immediately.
 
     Attributes:
         number: The number of the signal, or 0 if none has arrived.

@@ -27,16 +27,23 @@ from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.failures import reporting_out_of_memory, require_finite
 from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
-from pipeline.training.arguments import check_loop
+from pipeline.training.arguments import check_loop, reporting_rejection
 from pipeline.training.checkpointing import mark_complete, newest_checkpoint, reporting_write_errors
-from pipeline.training.history import Curves, History, is_stopped_early, kept_epoch, log_epoch, validation_scores
+from pipeline.training.history import (
+    History,
+    WriteCurves,
+    is_stopped_early,
+    kept_epoch,
+    log_epoch,
+    validation_scores,
+)
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs
 from pipeline.training.interruption import Interruption, ignore_signals
 
 
 @reporting_out_of_memory(MEMORY_REMEDY)
 def fit(
-    inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves
+    inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, write_curves: WriteCurves
 ) -> tuple[dict[str, Any], History]:
     """Fine-tune `inputs.model` in the same way as `fit` in trainer.py.
 
@@ -54,8 +61,9 @@ def fit(
     steps_in_epoch = inputs.steps_in_epoch
     max_steps = steps_in_epoch * params.epochs
     logging_steps = min(params.logging_steps, steps_in_epoch)
-    warmup_steps = math.ceil(params.warmup_ratio * max_steps)
-    schedule = get_scheduler(params.lr_scheduler_type, optimizer, warmup_steps, max_steps)
+    warmup_steps = math.ceil(params.warmup_ratio * max_steps)  # as in TrainingArguments.get_warmup_steps
+    with reporting_rejection("lr_scheduler_type"):
+        schedule = get_scheduler(params.lr_scheduler_type, optimizer, warmup_steps, max_steps)
     accelerator.register_for_checkpointing(schedule)
     if accelerator.process_index:  # Otherwise, dropout would drop the same units in all processes.
         torch.manual_seed(params.seed + accelerator.process_index)
@@ -90,19 +98,21 @@ def fit(
                 optimizer.zero_grad()
                 bar.update()
                 state.global_step += 1
-                state.epoch = state.global_step / steps_in_epoch
+                # As in the Trainer, this counts batches, because the last step of an epoch may have fewer of them.
+                batches_done = (state.global_step - epoch * steps_in_epoch) * params.gradient_accumulation_steps
+                state.epoch = epoch + min(batches_done / len(train_loader), 1.0)
                 steps_since_logged += 1
                 if state.global_step % logging_steps == 0:
                     mean_loss = accelerator.reduce(loss_since_logged, "mean") / steps_since_logged
                     _log_step(state, inputs, mean_loss.item(), norm.item(), lr)
-                    curves(state.log_history)
+                    write_curves(state.log_history)
                     loss_since_logged.zero_()
                     steps_since_logged = 0
                 epoch_ends = state.global_step % steps_in_epoch == 0
                 if epoch_ends:
                     _log_scores(state, inputs, _evaluate(accelerator, model, validation_loader, inputs))
                     log_epoch(state.log_history, params.epochs, inputs.task)
-                    curves(state.log_history)
+                    write_curves(state.log_history)
                 if interruption.agreed() or epoch_ends or state.global_step % runtime.save_steps == 0:
                     _save(accelerator, state, checkpoints)
                     if interruption.agreed():

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import ProblemType, Task
+from pipeline.core.text import listing, quoted
 from pipeline.evaluation.metrics import Values
 
 
@@ -76,8 +77,8 @@ def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task
     if setting != "balanced":
         if unknown := [name for name in setting if name not in task.labels]:
             raise UserError(
-                f'params.yaml: train.class_weights must only name classes of the task, got "{unknown[0]}". The classes '
-                f"are {', '.join(task.labels)}."
+                f"params.yaml: train.class_weights must only name classes of the task, got {quoted(unknown[0])}. The "
+                f"classes are {listing(task.labels)}."
             )
         return torch.tensor([float(setting.get(name, 1)) for name in task.labels])
     if task.problem_type == "single_label_classification":

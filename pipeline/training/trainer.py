@@ -20,9 +20,9 @@ from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.failures import reporting_out_of_memory, require_finite
 from pipeline.modeling.scoring import collator, only_logits
 from pipeline.params import RuntimeParams, TrainParams
-from pipeline.training.arguments import training_arguments
+from pipeline.training.arguments import reporting_rejection, training_arguments
 from pipeline.training.checkpointing import mark_complete, newest_checkpoint, reporting_write_errors
-from pipeline.training.history import Curves, History, is_stopped_early, log_epoch, validation_scores
+from pipeline.training.history import History, WriteCurves, is_stopped_early, log_epoch, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs
 from pipeline.training.interruption import Interruption, ignore_signals
 from pipeline.training.losses import SummedLoss
@@ -32,13 +32,13 @@ from pipeline.training.tracker import set_up_tracker
 
 @reporting_out_of_memory(MEMORY_REMEDY)
 def fit(
-    inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves
+    inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, write_curves: WriteCurves
 ) -> tuple[dict[str, Any], History]:
     """Fine-tune `inputs.model` with the Trainer, and score it on `inputs.validation` after each epoch.
 
     Args:
         checkpoints: The directory of this run's checkpoints. Training resumes from the newest complete one.
-        curves: Called with the history so far whenever it has a new entry.
+        write_curves: Called with the history so far whenever it has a new entry.
 
     Returns:
         The weights of the whole model, even if each process trained a shard of it, and the history.
@@ -76,8 +76,7 @@ def fit(
     )
     if params.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
-    trainer.add_callback(_Progress(task, curves))
-    trainer.check_optimizer()
+    trainer.add_callback(_Progress(task, write_curves))
     if checkpoint:
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if is_stopped_early(state.log_history, params.early_stopping_patience, task):
@@ -117,17 +116,15 @@ class CorrectedTrainer(Trainer):
         self.add_callback(_SamplerEpoch(sampler))
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
-            self.add_callback(_Bar)
+            self.add_callback(_QuietProgressBar)
 
-    def check_optimizer(self) -> None:
-        """Raise UserError if the optimizer or the schedule cannot be created. The Trainer would show a traceback."""
-        try:
-            # `train` creates them again, with the real number of steps, so these ones are thrown away.
-            self.create_optimizer_and_scheduler(num_training_steps=1)
-        except (ImportError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"params.yaml: train.optim or train.lr_scheduler_type cannot be used: {reason}") from error
-        self.optimizer = self.lr_scheduler = None
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        with reporting_rejection("optim"):
+            return super().create_optimizer(*args, **kwargs)
+
+    def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
+        with reporting_rejection("lr_scheduler_type"):
+            return super().create_scheduler(*args, **kwargs)
 
     def _mean_loss(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> torch.Tensor:
         # `num_items_in_batch` is the number of labels in the effective batch, over all forward passes and processes.
@@ -216,18 +213,18 @@ class _Checkpointing(TrainerCallback):
 class _Progress(TrainerCallback):
     """Write the progress of the run to the log and to the training curves."""
 
-    def __init__(self, task: Task, curves: Curves) -> None:
+    def __init__(self, task: Task, write_curves: WriteCurves) -> None:
         self._task = task
-        self._curves = curves
+        self._write_curves = write_curves
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._curves(state.log_history)
+        self._write_curves(state.log_history)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         log_epoch(state.log_history, args.num_train_epochs, self._task)
 
 
-class _Bar(ProgressCallback):
+class _QuietProgressBar(ProgressCallback):
     """A progress bar that does not print a dictionary at every logged step."""
 
     def on_log(self, *args: Any, **kwargs: Any) -> None:
