@@ -10,7 +10,7 @@ from pipeline.core.output import atomic_output
 from pipeline.core.task import Task
 from pipeline.core.text import quoted
 from pipeline.reporting.mistakes import pieces
-from pipeline.reporting.templates import SINGULAR, TEMPLATES
+from pipeline.reporting.templates import TEMPLATES
 from pipeline.tabular.opening import open_bytes
 from pipeline.tabular.reading import ColumnSelection, read_file
 
@@ -86,5 +86,5 @@ def page(group: str, task: Task, suspects: pd.DataFrame, errors: pd.DataFrame) -
         for row in suspects[:_ROWS_ON_PAGE].to_dict("records")
     ]
     return TEMPLATES.get_template("suspects.html.jinja").render(
-        group=group, task=task, singular=SINGULAR[task.noun], suspects=rows, errors=errors.to_dict("records")
+        group=group, task=task, suspects=rows, errors=errors.to_dict("records")
     )

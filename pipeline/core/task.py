@@ -66,7 +66,12 @@ class Task:
     @property
     def noun(self) -> str:
         """The word for the examples in messages, in the plural."""
-        return "pairs" if self.pairs else "texts"
+        return f"{self.singular_noun}s"
+
+    @property
+    def singular_noun(self) -> str:
+        """The word for an example in messages."""
+        return "pair" if self.pairs else "text"
 
     @property
     def binary(self) -> bool:

@@ -18,7 +18,7 @@ from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals
 from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import MIN_ROWS, Slice, score_slices, slice_metrics
-from pipeline.reporting.templates import SINGULAR, TEMPLATES, better_or_worse, format_number
+from pipeline.reporting.templates import TEMPLATES, better_or_worse, format_number
 
 _MAX_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _MAX_WIDE_COLUMNS = 6  # of a confusion matrix. With more classes, percentages would not fit on the page.
@@ -69,7 +69,6 @@ def page(results: Results) -> str:
         script=charts.javascript(),
         sections=_sections(task),
         shows_percentages=len(task.labels) <= _MAX_WIDE_COLUMNS,
-        singular=SINGULAR,
         slice_names=slice_metrics(task),
         slices=slices,
         splits=splits,

@@ -16,7 +16,6 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Ints, is_defined, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
-from pipeline.reporting.templates import SINGULAR
 
 MIN_ROWS = 20  # The scores of fewer rows are too uncertain to tell anything.
 OVERLAPS = (0.4, 0.6)  # These bounds divide the pairs of MRPC into thirds of about equal size.
@@ -88,7 +87,7 @@ def _assignments(task: Task, rows: pd.DataFrame) -> Iterator[tuple[str, Assignme
     if task.pairs:
         yield "Word overlap", assign_by_overlap(*texts)
     leakage = rows[LEAKAGE].to_numpy()
-    yield "Leakage", (("no text in train", "a text in train", f"the whole {SINGULAR[task.noun]} in train"), leakage)
+    yield "Leakage", (("no text in train", "a text in train", f"the whole {task.singular_noun} in train"), leakage)
     for column in task.slice_columns:
         yield f"Column {column}", assign_by_column(column, rows[column].tolist())
 

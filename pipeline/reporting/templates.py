@@ -13,7 +13,6 @@ from pipeline.evaluation.metrics import METRICS, SCORES
 from pipeline.evaluation.signature import as_line
 
 _UNDEFINED = "\N{EN DASH}"
-SINGULAR = {"pairs": "pair", "texts": "text"}  # of `Task.noun`
 
 
 def better_or_worse(interval: Mapping[str, float], value: float, name: str) -> str:
