@@ -2,8 +2,9 @@
 
     PYTHONPATH=. python benchmarks/label_errors.py --tasks sst2 cola rte demo --seeds 1 2 3
 
-Each run flips 5% of the labels of 2,000 rows of train (fewer if the corpus is smaller), and cross-validates MiniLM with
-five folds in a temporary clone. The result of a task and a seed is kept in the file `--out`, and not measured again.
+Each run flips 5% of the labels of `--rows` rows of train (fewer if the corpus is smaller), and cross-validates MiniLM
+with five folds in a temporary clone. The result of a task and a seed is kept in the file `--out`, and not measured
+again, so use another file for other settings.
 """
 
 import argparse
@@ -31,7 +32,6 @@ from pipeline.params import load_params
 from pipeline.sources.demo import pairs
 from pipeline.sources.loading import load_corpus
 
-ROWS = 2000
 FLIPPED = 0.05
 SETTINGS = {
     "data.task": "custom",
@@ -50,6 +50,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=["sst2", "cola", "rte", "demo"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--epochs", help="(default: 3 for sst2, otherwise 6)")
     parser.add_argument("--threads", default="null", help="train.num_threads (default: all)")
     parser.add_argument("--out", type=Path, default=Path("label_errors.json"))
     arguments = parser.parse_args()
@@ -58,18 +60,32 @@ def main() -> None:
         for task in arguments.tasks:
             if f"{task}-{seed}" not in results:
                 with tempfile.TemporaryDirectory() as scratch:
-                    results[f"{task}-{seed}"] = measure(Path(scratch, "clone"), task, seed, arguments.threads)
+                    results[f"{task}-{seed}"] = measure(
+                        Path(scratch, "clone"),
+                        task,
+                        seed,
+                        arguments.rows,
+                        {
+                            "train.num_threads": arguments.threads,
+                            "train.lr": LEARNING_RATES.get(task, "5e-5"),
+                            "train.epochs": arguments.epochs or EPOCHS.get(task, "3"),
+                        },
+                    )
                 arguments.out.write_text(json.dumps(results, indent=1))
             print(f"{task}, seed {seed}: {json.dumps(results[f'{task}-{seed}'])}", flush=True)
     print(table(results, arguments.tasks))
 
 
-def measure(clone: Path, task: str, seed: int, threads: str) -> dict[str, Any]:
-    """Flip labels, rank the rows, and return the scores of each ranking."""
+def measure(clone: Path, task: str, seed: int, size: int, settings: dict[str, str]) -> dict[str, Any]:
+    """Flip labels, rank the rows, and return the scores of each ranking.
+
+    Args:
+        size: The number of rows.
+    """
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
-    columns, rows = labeled_rows(task)
+    columns, rows = labeled_rows(task, size)
     random = np.random.default_rng(seed)
-    rows = [rows[number] for number in random.permutation(len(rows))[:ROWS]]
+    rows = [rows[number] for number in random.permutation(len(rows))[:size]]
     flipped = set(random.choice(len(rows), round(FLIPPED * len(rows)), replace=False).tolist())
     path = clone / "data" / "custom" / "train.csv"
     path.parent.mkdir(exist_ok=True)
@@ -79,8 +95,7 @@ def measure(clone: Path, task: str, seed: int, threads: str) -> dict[str, Any]:
         writer.writerows([*texts, label ^ (number in flipped)] for number, (*texts, label) in enumerate(rows))
     commit_data(clone)
     with chdir(clone):
-        settings = SETTINGS | {"data.text_column_names": json.dumps(columns), "train.num_threads": threads}
-        settings |= {"train.lr": LEARNING_RATES.get(task, "5e-5"), "train.epochs": EPOCHS.get(task, "3")}
+        settings = SETTINGS | settings | {"data.text_column_names": json.dumps(columns)}
         options = [option for key, value in settings.items() for option in ("-S", f"{key}={value}")]
         subprocess.run(["python", "-m", "pipeline.folds", *options], check=True)
         [path] = Path("folds").glob("*/predictions.parquet")
@@ -108,10 +123,10 @@ def measure(clone: Path, task: str, seed: int, threads: str) -> dict[str, Any]:
     }
 
 
-def labeled_rows(task: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+def labeled_rows(task: str, size: int) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Return the names of the text columns of a corpus, and the texts and the label of each row of train."""
     if task == "demo":
-        return ["sentence1", "sentence2"], list(pairs(ROWS))
+        return ["sentence1", "sentence2"], list(pairs(size))
     corpus = load_corpus(load_params().data.model_copy(update={"task": task}))
     columns = corpus.task.text_columns
     return columns, list(corpus.splits["train"][[*columns, "label"]].itertuples(index=False, name=None))
