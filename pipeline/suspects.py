@@ -40,7 +40,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.cleaning.corrections import correct, require_custom_data
-from pipeline.cleaning.error_count import estimate_label_errors
+from pipeline.cleaning.error_count import describe_agreement, estimate_label_errors
 from pipeline.cleaning.ranking import rank
 from pipeline.cleaning.report import page, read_verdicts, require_writable, write_suspects
 from pipeline.cleaning.source_rows import load_source_rows
@@ -81,7 +81,7 @@ def find_suspects(group: str) -> None:
         )
     suspects, errors = rank(task, rows, predictions), estimate_label_errors(task, predictions)
     write_suspects(directory / "suspects.csv", suspects)
-    write_text(directory / "suspects.html", page(group, task, suspects, errors))
+    write_text(directory / "suspects.html", page(group, task, suspects, errors, describe_agreement(predictions)))
     if len(errors):
         table = [["labeled as", task.noun, "suspected errors", "95% confidence interval"]]
         table += [
@@ -89,7 +89,7 @@ def find_suspects(group: str) -> None:
             for row in errors.itertuples()
         ]
         print("\n".join(aligned(table, "right")))
-        print("The counts include confident mistakes of the model, so the true numbers are usually lower.")
+        print(describe_agreement(predictions))
         print("The intervals reflect only the choice of the rows.")
     if warning := describe_degenerate_runs(side, OUT_OF_FOLD):
         print(f"Warning: {warning}. The estimate and the ranking are not meaningful.")

@@ -19,7 +19,7 @@ from custom_files import jsonl, rows, write_files
 from kinds import TASKS
 
 from pipeline.cleaning.corrections import Corrections, correct, require_custom_data
-from pipeline.cleaning.error_count import estimate_label_errors
+from pipeline.cleaning.error_count import describe_agreement, estimate_label_errors
 from pipeline.cleaning.ranking import label_name, rank
 from pipeline.cleaning.report import (
     page,
@@ -464,7 +464,8 @@ def test_the_page_escapes_texts_and_shows_each_kind_of_task() -> None:
     ):
         table = labeled_rows(["<b>bold</b>", "plain"], list(labels))
         results = predictions(task, labels, logits)
-        html = page("folds-12345678-5", task, rank(task, table, results), estimate_label_errors(task, results))
+        suspects, errors = rank(task, table, results), estimate_label_errors(task, results)
+        html = page("folds-12345678-5", task, suspects, errors, describe_agreement(results))
         assert "&lt;b&gt;bold&lt;/b&gt;" in html
         assert "data/custom/train.csv line 2" in html
         assert "<b>" not in html

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.core.task import Task
+from pipeline.core.text import percent
 from pipeline.evaluation.metrics import Ints, Values
 from pipeline.evaluation.predictions import Predictions
 
@@ -35,6 +36,15 @@ def estimate_label_errors(task: Task, predictions: Predictions) -> pd.DataFrame:
     counts = [len(labels), *np.bincount(labels, minlength=task.outputs)]
     wrong = _wrong_labels(labels, probability)
     return pd.DataFrame({"name": ["all", *task.labels], "rows": counts, "wrong": wrong, "low": low, "high": high})
+
+
+def describe_agreement(predictions: Predictions) -> str:
+    """Say how often the models and the labels agree, which shows how far to trust the estimate."""
+    agreement = float(np.mean(predictions.predicted == predictions.labels))
+    return (
+        f"The models agree with {percent(agreement)}% of the labels. Their own confident mistakes count as suspected "
+        "errors too, so the true numbers are usually lower."
+    )
 
 
 def _wrong_labels(labels: Ints, probability: Values) -> Values:

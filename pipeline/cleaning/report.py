@@ -71,11 +71,12 @@ def read_verdicts(path: Path, text_columns: list[str]) -> pd.DataFrame:
     return rows.assign(idx=idx.astype(int), verdict=rows[_VERDICT].str.strip())
 
 
-def page(group: str, task: Task, suspects: pd.DataFrame, errors: pd.DataFrame) -> str:
+def page(group: str, task: Task, suspects: pd.DataFrame, errors: pd.DataFrame, agreement: str) -> str:
     """Render the first 50 suspects as HTML. The page needs no network.
 
     Args:
         group: The name of the fold group.
+        errors, agreement: The results of `estimate_label_errors` and `describe_agreement`.
     """
     rows = [
         {
@@ -86,5 +87,5 @@ def page(group: str, task: Task, suspects: pd.DataFrame, errors: pd.DataFrame) -
         for row in suspects[:_ROWS_ON_PAGE].to_dict("records")
     ]
     return TEMPLATES.get_template("suspects.html.jinja").render(
-        group=group, task=task, suspects=rows, errors=errors.to_dict("records")
+        group=group, task=task, suspects=rows, errors=errors.to_dict("records"), agreement=agreement
     )
