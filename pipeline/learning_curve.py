@@ -41,7 +41,7 @@ def main() -> None:
     parser = command_parser("learning_curve", __doc__)
     parser.add_argument(
         "--points", metavar="NUMBER", type=int, default=5,
-        help="number of sizes, at least 3; each one is half of the next larger one (default: %(default)s)",
+        help="number of sizes, at least 3; each size is half the next one (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--seeds", metavar="NUMBER", type=int, default=3,

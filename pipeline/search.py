@@ -23,10 +23,10 @@ from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
 from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.comparison import compare
-from pipeline.experiments.groups import run_seeds
 from pipeline.experiments.identity import as_dvc_override, load_overridden_params
 from pipeline.experiments.render import as_text
 from pipeline.experiments.search import Study, require_comparable
+from pipeline.experiments.seed_groups import run_seeds
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
 
 _SEEDS = 5  # for the verdict

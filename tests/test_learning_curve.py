@@ -17,7 +17,6 @@ from pipeline.core.messages import UserError
 from pipeline.evaluation.metrics import Floats
 from pipeline.evaluation.predictions import Predictions
 from pipeline.experiments import running
-from pipeline.experiments.groups import seed_group_name
 from pipeline.experiments.learning_curve import (
     SIZE,
     _content,
@@ -30,6 +29,7 @@ from pipeline.experiments.learning_curve import (
 from pipeline.experiments.power_law import fit, plausible_curves, predicted_errors
 from pipeline.experiments.revisions import Run, experiment_commits, group_commits
 from pipeline.experiments.running import Experiment, run_all
+from pipeline.experiments.seed_groups import seed_group_name
 from pipeline.experiments.sides import Side
 from pipeline.learning_curve import learning_curve
 from pipeline.reporting.charts import training_sizes

@@ -17,10 +17,10 @@ from toy import experiment, restore
 from zc.lockfile import LockFile
 
 from pipeline.core.messages import UserError
-from pipeline.experiments.groups import run_seeds, seed_group_name
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import experiment_commits, group_commits
 from pipeline.experiments.running import Experiment, run_all
+from pipeline.experiments.seed_groups import run_seeds, seed_group_name
 
 
 def seeds(project: Project, *arguments: str, ok: bool = True) -> str:

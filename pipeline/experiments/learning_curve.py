@@ -10,12 +10,12 @@ from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import BOUNDS, difference, jackknife, score_intervals
-from pipeline.experiments.groups import seed_group_name
 from pipeline.experiments.identity import SEED_KEY, load_overridden_params
 from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import count_train_rows, experiment_commits
 from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_all, run_group
+from pipeline.experiments.seed_groups import seed_group_name
 from pipeline.experiments.sides import Side, describe_degenerate_runs, read_side
 
 SIZE = "train.max_train_samples"
