@@ -243,14 +243,22 @@ def test_rows_that_quotes_join_are_reported_once(name: str, delimiter: str, capl
     assert message.startswith(f"{name} lines 3 to 5 are read as one row")
 
 
-def test_data_in_columns_without_a_name_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Some programs end every row with the same number of commas, but do not quote texts."""
-    lines = ["v1,v2,,,", "ham,Fine,,,", "ham,Hello, how are you, my dear,", "spam,Win,,, ", "ham,Yes, I am,,"]
+@pytest.mark.parametrize("header", ["v1,v2,,,", "v1,v2,Unnamed: 2,Unnamed: 3,Unnamed: 4"])
+def test_data_in_columns_without_a_name_is_reported_once(header: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Some programs end every row with the same number of commas, but do not quote texts. pandas names the columns."""
+    lines = [header, "ham,Fine,,,", "ham,Hello, how are you, my dear,", "spam,Win,,, ", "ham,Yes, I am,,"]
     Path("a.csv").write_text("\n".join(lines))
     assert [row["v2"] for row in read(Path("a.csv"), wanted=["v1", "v2"])] == ["Fine", "Hello", "Win", "Yes"]
     [message] = caplog.messages
     assert message.startswith("a.csv has data in columns without a name in 2 rows, first in line 3.")
     assert "enclose it in double quotes" in message
+    assert list(read(Path("a.csv"), wanted=["v1"], keep_rest=True)[0]) == ["v1", "v2"]
+
+
+def test_an_index_that_pandas_has_named_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    Path("a.csv").write_text("Unnamed: 0.1,Unnamed: 0,text,label\n0,0,Fine,good\n")
+    assert read(Path("a.csv"), keep_rest=True) == [{"text": "Fine", "label": "good"}]
+    assert not caplog.messages
 
 
 def test_an_unnamed_column_can_be_selected() -> None:

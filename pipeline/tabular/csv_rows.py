@@ -1,6 +1,7 @@
 """Read the rows of CSV and TSV files. Every row must have as many fields as the header."""
 
 import csv
+import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -9,6 +10,8 @@ from pipeline.core.messages import UserError, log
 from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, take_head
 from pipeline.tabular.opening import OnError, RowError, Rows, decoded_lines, open_text
 
+# pandas calls a column without a name "Unnamed: 2" when it reads it. "Unnamed: 0" is an index.
+_UNNAMED = re.compile(r"|Unnamed: [1-9]\d*")
 _REMEDY = 'enclose it in double quotes and double the quotes inside it: "He said ""yes""."'
 
 
@@ -43,7 +46,9 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 header = _header(fields, file_format)
                 selected.update(select(header))
                 unnamed = [
-                    position for position, name in enumerate(header) if position and not name and name not in selected
+                    position
+                    for position, name in enumerate(header)
+                    if position and _UNNAMED.fullmatch(name) and name not in selected
                 ]
                 if file_format.header:
                     header_fields = fields

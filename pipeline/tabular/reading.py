@@ -36,7 +36,7 @@ _SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _ROWS = 1 << 15  # rows per batch
 _HEAD = 1 << 16  # bytes that show how a file is encoded
 # A column without a name, such as an index that pandas or R has written, or what trailing delimiters separate.
-_UNNAMED = re.compile(r"|__index_level_\d+__")
+_UNNAMED = re.compile(r"|__index_level_\d+__|Unnamed: \d+(\.\d+)*")
 
 
 @dataclass(frozen=True)
