@@ -123,12 +123,22 @@ def test_a_list_is_not_a_class_and_id2label_must_match_the_vectors() -> None:
     assert "[0.2, 0.8]" in load_error({"train.jsonl": jsonl(rows(60, [[0.2, 0.8], [0.5, 0.5]]))})
 
 
-def test_lists_of_one_label_are_classes_if_problem_type_says_so() -> None:
-    files = {"train.jsonl": jsonl(rows(60, [["neg"], ["pos"]]))}
+@pytest.mark.parametrize("labels", [[["neg"], ["pos"], []], ["['neg']", "['pos']", "[]"]])
+def test_lists_of_one_label_are_classes_if_problem_type_says_so(
+    labels: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    files = {"train.jsonl": jsonl(rows(60, labels))}
     assert load_files(files).task.problem_type == SEVERAL
-    corpus = load_files(files, problem_type="single_label_classification")
+    assert 'each list in "label" has at most one label' in caplog.text
+    single = {"problem_type": "single_label_classification"}
+    assert "rows without a label: 20 of 60" in load_error(files, **single)
+    corpus = load_files(files, **single, on_missing="drop")
     assert corpus.task.labels == ["neg", "pos"]
     assert labels_by_row(corpus)[:2] == [0, 1]
+    caplog.clear()
+    several = str(["neg", "pos"]) if isinstance(labels[0], str) else ["neg", "pos"]
+    load_files({"train.jsonl": jsonl([*rows(60, labels), ("both", several)])})
+    assert "at most one label" not in caplog.text
     files = {"train.jsonl": jsonl([*rows(60, [["neg"], ["pos"]]), ("both", ["neg", "pos"])])}
     assert "jsonl line 61" in load_error(files, problem_type="single_label_classification")
 
@@ -228,8 +238,8 @@ def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
 def test_names_in_brackets_are_classes() -> None:
     for names in (["[NEG]", "[POS]"], ["(0, 18)", "[18, 65)"]):
         assert load_files({"train.jsonl": jsonl(rows(60, names))}).task.labels == names
-    files = {"train.jsonl": jsonl(rows(60, ["['a']", "['b']"]))}
-    assert load_files(files, problem_type="single_label_classification").task.labels == ["['a']", "['b']"]
+    files = {"train.jsonl": jsonl(rows(60, ["['a', 'b']", "['b', 'c']"]))}
+    assert load_files(files, problem_type="single_label_classification").task.labels == ["['a', 'b']", "['b', 'c']"]
 
 
 @pytest.mark.parametrize(

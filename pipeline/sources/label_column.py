@@ -149,8 +149,11 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     for location, value in first_occurrences.items():
         if isinstance(value, list) and value and all(item is None for item in value):
             value = None  # In a list of classes, `datasets` writes -1 for a label that is not known.
-        if problem_type == "single_label_classification" and isinstance(value, list) and len(value) == 1:
-            value = value[0]  # Annotation tools such as Doccano write a list even if each text has one label.
+        if problem_type == "single_label_classification":
+            labels = list_from_text(value) if isinstance(value, str) else value
+            if isinstance(labels, list) and len(labels) <= 1:
+                # Annotation tools such as Doccano write a list even if each text has one label.
+                value = labels[0] if labels else None
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
             items = _split_text(value, separator, location, _quoted(names))

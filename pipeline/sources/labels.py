@@ -126,6 +126,12 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         problem_type = "multi_label_classification"
         reason = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.location}"
         _warn_if_few_lists(column)
+        if all(len(value.items) <= 1 for value in column.values):
+            log.warning(
+                "each list in %s has at most one label. If each text has exactly one label, set data.problem_type="
+                "single_label_classification (in init, --kind single_label_classification).",
+                column.name,
+            )
     elif column.id2label:
         reason = "the classes in data.id2label"
     elif column.schema_names:
