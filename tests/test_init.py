@@ -106,6 +106,7 @@ def columns(**values: list[Any]) -> list[Any]:
 
 LONG = [f"a longer text about number {number}" for number in range(20)]
 SHORT = [f"name {number}" for number in range(20)]
+URLS = [f"https://example.com/reviews/2024/from-a-customer/{number}" for number in range(20)]
 FEW = ["a", "b"] * 10
 NUMBERS = [str(number) for number in range(20)]
 
@@ -123,6 +124,15 @@ NUMBERS = [str(number) for number in range(20)]
         ({"what": LONG, "tags": [["a"], ["b"]] * 10}, ["what"], "tags"),
         ({"text": LONG, "toxicity": FEW, "split": ["train", "Test"] * 10}, ["text"], "toxicity"),
         ({"text": LONG, "transport": ["train", "bus"] * 10}, ["text"], "transport"),
+        ({"Title": SHORT, "Review Text": LONG, "label": FEW}, ["Review Text"], "label"),
+        ({"Subject": SHORT, "EmailText": LONG, "label": FEW}, ["EmailText"], "label"),
+        ({"title": SHORT, "selftext": LONG, "label": FEW}, ["selftext"], "label"),
+        ({"title": LONG, "selftext": SHORT, "label": FEW}, ["title"], "label"),
+        ({"reviews.title": SHORT, "reviews.text": LONG, "label": FEW}, ["reviews.text"], "label"),
+        ({"text-a": LONG, "text-b": LONG, "Star Rating": FEW, "label": FEW}, ["text-a", "text-b"], "label"),
+        ({"Page URL": URLS, "what": LONG, "label": FEW}, ["what"], "label"),
+        ({"text": [f"{number}文" for number in range(20)], "label": FEW}, ["text"], "label"),
+        ({"what": [f"{number}文" for number in range(20)], "label": FEW}, ["what"], "label"),
     ],
 )
 def test_texts_and_labels_are_found_by_name_and_by_shape(
