@@ -488,3 +488,15 @@ def test_an_edited_file_reruns_download(project: Project) -> None:
         stream.write("one more,good\n")
     assert project.repro("download") == ["check", "download"]
     assert read_data_card(project.root / "data/raw").splits["train"].rows == 33
+
+
+@pytest.mark.parametrize("placeholder", ["nan", "NaN", "NA", "NULL", "\\N", "#NAME?", "#VALUE!", "#REF!"])
+def test_a_text_that_may_be_missing_is_a_warning(placeholder: str) -> None:
+    table = rows(60, ["good", "bad"])
+    table[3] = (f" {placeholder}", "bad")
+    [warning] = load_files({"train.csv": csv(table), "test.csv": csv([(placeholder, "bad")])}).warnings
+    place = "data/custom/train.csv line 5"
+    assert warning.startswith(f'"text" is {placeholder!r} in 2 of 61 rows (3.3%), first in {place}. ')
+    assert "leave these fields empty" in warning
+    table[3] = ("Not a NULL", "bad")
+    assert not load_files({"train.csv": csv(table), "test.csv": csv([("None", "bad")])}).warnings

@@ -597,6 +597,14 @@ def test_a_class_that_may_be_a_missing_label_is_a_warning(placeholder: str) -> N
     assert not load_files(files, id2label={"good": "good", "bad": "bad", placeholder: "other"}).warnings
 
 
+@pytest.mark.parametrize("placeholder", ["NULL", "\\N"])
+def test_a_placeholder_among_numbers_is_an_error_that_says_how_to_write_a_missing_label(placeholder: str) -> None:
+    message = load_error({"train.csv": csv(rows(60, [0, 1, placeholder]))})
+    assert f'train.csv line 4: "label" is {placeholder!r}, a word among labels that are numbers.' in message
+    assert "leave these fields empty and set data.on_missing=drop" in message
+    assert "data.on_missing" not in load_error({"train.csv": csv(rows(60, [0, 1, "x"]))})
+
+
 def test_common_classes_are_not_taken_for_missing_labels() -> None:
     assert not load_files({"train.csv": csv(rows(60, ["favor", "against", "none", "NONE OF THESE"]))}).warnings
 

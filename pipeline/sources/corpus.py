@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, Task
+from pipeline.core.text import literal
 from pipeline.params import DataParams
 from pipeline.sources.files import SPLITS
+from pipeline.sources.label_classes import PLACEHOLDERS
 from pipeline.sources.labels import read_labels
 from pipeline.sources.raw_rows import RawRows
 from pipeline.sources.splits import read_split_values, split_fractions, split_train
@@ -69,8 +71,24 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
     )
     splits = {split: _labeled_rows(part, labels.splits.get(split), task) for split, part in rows.items()}
     splits, warnings = drop_incomplete(splits, task, params.on_missing)
+    warnings = [*labels.warnings, *_placeholder_warnings(rows, task), *warnings]
     splits |= split_train(splits[TRAIN], split_values, fractions, params.split, task)
-    return Corpus(task, {split: splits[split] for split in task.splits}, {}, [*labels.warnings, *warnings])
+    return Corpus(task, {split: splits[split] for split in task.splits}, {}, warnings)
+
+
+def _placeholder_warnings(rows: Mapping[str, RawRows], task: Task) -> list[str]:
+    """Return a warning for each text column with texts that programs write for a missing value."""
+    warnings = []
+    for name in task.text_columns:
+        texts = pd.concat([part.columns[name].str.strip() for part in rows.values()])
+        placeholders = texts[texts.isin(PLACEHOLDERS - {"None", "-"})]  # These two can be the answer to a question.
+        if len(placeholders):
+            warnings.append(
+                f'"{name}" is {" or ".join(map(literal, placeholders.unique()))} in {len(placeholders):,} of '
+                f"{len(texts):,} rows ({len(placeholders) / len(texts):.1%}), first in {placeholders.index[0]}. If it "
+                "means that the text is missing, leave these fields empty and set data.on_missing=drop."
+            )
+    return warnings
 
 
 def _labeled_rows(part: RawRows, labels: pd.Series | None, task: Task) -> pd.DataFrame:

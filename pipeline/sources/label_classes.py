@@ -13,8 +13,11 @@ from pipeline.sources.label_values import as_bit, is_code, is_integer, is_minus_
 MAX_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 _MAX_CLASSES = 1000
 _MAX_GROUPS = 5  # how many groups of similar labels a warning lists
-# What programs write for a missing value. "none" and "NONE" are not in the list, because they are common classes.
-_PLACEHOLDERS = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-"}
+# What programs write for a missing value or an error. "none" and "NONE" are not in the list, because they are common
+# classes.
+PLACEHOLDERS = {
+    "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-", "#NAME?", "#VALUE!", "#REF!",
+}  # fmt: skip
 # Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
 _PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")
 _SEPARATORS = ",#/+&\u3001\n "  # characters that people write between labels, but that do not separate labels here
@@ -67,7 +70,12 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
         outlier, description = numbers[0], "a number among labels that are words"
         if len(words) < len(numbers):
             outlier, description = words[0], "a word among labels that are numbers"
-        raise UserError(f"{column.describe(outlier)}, {description}. Correct it, or list all labels in data.id2label.")
+        remedy = "Correct it"
+        if outlier in PLACEHOLDERS:
+            remedy = (
+                "If the label is missing, leave these fields empty and set data.on_missing=drop. Otherwise, correct it"
+            )
+        raise UserError(f"{column.describe(outlier)}, {description}. {remedy}, or list all labels in data.id2label.")
     names = sorted(labels)
     if numbers:  # As floats, some long numbers would be equal.
         names.sort(key=Decimal)
@@ -127,7 +135,7 @@ def _combination_warnings(column: LabelColumn) -> list[str]:
 def _placeholder_warnings(column: LabelColumn) -> list[str]:
     """Return a warning if some classes have the names that programs write for a missing value."""
     labels = column.first_places
-    placeholders = [label for label in labels if label in _PLACEHOLDERS and not (label == "-" and "+" in labels)]
+    placeholders = [label for label in labels if label in PLACEHOLDERS and not (label == "-" and "+" in labels)]
     if not placeholders:
         return []
     count = column.count_rows(placeholders)
