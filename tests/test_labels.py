@@ -609,6 +609,22 @@ def test_common_classes_are_not_taken_for_missing_labels() -> None:
     assert not load_files({"train.csv": csv(rows(60, ["favor", "against", "none", "NONE OF THESE"]))}).warnings
 
 
+def test_a_class_that_only_the_first_or_the_last_row_has_is_a_warning() -> None:
+    table = rows(60, ["good", "bad"])
+    for place, position in (("line 2", 0), ("line 62", 60)):
+        edge = [*table[:position], ("How was it?", "Response"), *table[position:]]
+        [warning] = load_files({"train.csv": csv(edge), "test.csv": csv(rows(9, ["bad"], 1))}).warnings
+        assert warning.startswith(f"data/custom/train.csv {place}: only the ")
+        assert "'Response'" in warning and "a second header or a total" in warning
+    assert not load_files({"train.csv": csv([*table[:9], ("How was it?", "Response"), *table[9:]])}).warnings
+    assert not load_files({"train.csv": csv([*edge, ("Fine", "good")]), "test.csv": csv([("x", "Response")])}).warnings
+
+
+def test_numbers_that_are_not_whole_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    load_files({"train.csv": csv([*rows(60, [1, 2, 3]), ("Average", 2.04)])})
+    assert "numbers that are not whole in 1 of 61 rows (1.6%), first in data/custom/train.csv line 62." in caplog.text
+
+
 def test_a_label_in_quotes_is_rejected() -> None:
     """A CSV reader only removes quotes at the start of a field, and here the field starts with a space."""
     message = load_error({"train.csv": csv(rows(60, [' "good"', ' "bad"']))})

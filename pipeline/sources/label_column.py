@@ -110,7 +110,8 @@ class LabelColumn:
 
     def count_rows(self, labels: Collection[str]) -> int:
         """Return the number of rows that have any of the labels."""
-        return self._count_rows([not set(labels).isdisjoint(value.labels) for value in self.values])
+        wanted = set(labels)
+        return self._count_rows([not wanted.isdisjoint(value.labels) for value in self.values])
 
     def _count_rows(self, flags: list[bool]) -> int:
         """Return the number of rows whose value is flagged."""
