@@ -188,6 +188,15 @@ def test_a_row_with_an_empty_cell_is_unlabeled_and_a_test_file_may_have_no_label
     assert corpus.task.unlabeled_splits == [], "rows of zeros are labeled"
 
 
+def test_a_column_that_is_only_1_or_empty_must_have_zeros() -> None:
+    """A spreadsheet often has 1 for the labels that apply, and nothing for the others."""
+    cells = [("", 1), (1, 1), ("", ""), (0, 1)]
+    for on_missing in ("error", "drop"):
+        message = load_error({"train.csv": columns_csv(cells)}, **COLUMNS, on_missing=on_missing)
+        assert message.startswith('train: "insult" is 1 or empty in every row. If empty means 0, write 0.')
+    assert "rows without a label" in load_error({"train.csv": columns_csv([*cells, (1, 0)])}, **COLUMNS)
+
+
 @pytest.mark.parametrize(
     ("files", "changes", "words"),
     [
