@@ -473,6 +473,20 @@ def test_several_columns_of_0_and_1_are_mentioned(
         assert ("name each column: --label toxic --label 'very rude'\n" in out) == is_mentioned
 
 
+@pytest.mark.parametrize(("columns", "error"), [([], None), (["text"], None), (["Points"], '2 columns named "Points"')])
+def test_columns_with_the_same_name_are_an_error_only_if_they_are_used(
+    columns: list[str], error: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "form.csv").write_text("Points,text,Points,label\n1,Great,2,good\n3,Awful,4,bad\n")
+    if error:
+        with pytest.raises(UserError, match=error):
+            read_files(tmp_path / "form.csv", FileFormat(), columns, infer_header=True)
+    else:
+        train = read_files(tmp_path / "form.csv", FileFormat(), columns, infer_header=True).train
+        assert sorted(train) == ["Points", "label", "text"]
+        assert 'form.csv has 2 columns named "Points". Only the last one is read.' in caplog.text
+
+
 def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Path) -> None:
     source = tmp_path / "reviews.csv"
     write_reviews(source)

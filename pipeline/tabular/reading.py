@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, log
 from pipeline.core.text import closest_match, listing, literal
 from pipeline.tabular.csv_rows import csv_rows
 from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
@@ -100,7 +100,7 @@ class ColumnSelection(NamedTuple):
     remedy: str = "Name one of these columns in params.yaml."
 
     def select(self, path: Path, names: list[str], nested: Sequence[str] = ()) -> list[str]:
-        """Choose the columns to read from a file. Raises UserError if one is missing or occurs more than once.
+        """Choose the columns to read from a file. Raises UserError if a wanted one is missing or occurs more than once.
 
         Args:
             names: The columns of the file. Those without a name are left out, unless they are wanted.
@@ -110,8 +110,10 @@ class ColumnSelection(NamedTuple):
         lowercase = {name.strip().lower() for name in [*names, *nested]}
         selected = dict.fromkeys([*self.wanted, *rest])
         for name in selected:
-            if names.count(name) > 1:
-                raise UserError(f'{path} has {names.count(name)} columns named "{name}". Rename all but one.')
+            if (count := names.count(name)) > 1 and name in self.wanted:
+                raise UserError(f'{path} has {count} columns named "{name}". Rename all but one.')
+            if count > 1:
+                log.warning('%s has %d columns named "%s". Only the last one is read.', path, count, name)
             may_be_missing = name in self.optional and name.strip().lower() not in lowercase
             if name not in names and name not in nested and not may_be_missing:
                 raise self._missing_column(path, name, [*names, *nested])
