@@ -18,7 +18,7 @@ CSV = csv(FEW)
 FIXED = {"type": "fixed"}
 
 
-@pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
+@pytest.mark.parametrize("name", ["validation", "valid", "val", "dev", "eval"])
 def test_the_name_of_a_file_determines_its_split(name: str) -> None:
     files = {"train.csv": CSV, f"{name}.jsonl": jsonl(rows(6, ["good", "bad"], 1)), "test.tsv": CSV.replace(",", "\t")}
     corpus = load_files({**files, ".hidden.csv": "x", "train.csv.dvc": "outs: []"})

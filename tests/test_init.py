@@ -172,6 +172,7 @@ def test_the_users_choice_wins_and_a_misspelled_column_is_an_error() -> None:
         (["2024-12", " 2025"], "date"),
         (["2024-12", "2024-W52-1"], "text"),
         (["Train", "dev", ""], "split"),
+        (["training", "testing", "eval"], "split"),
         (["train", "train"], "text"),
         (["test", "dev"], "text"),
         (["a", "1"], "text"),
@@ -435,6 +436,7 @@ UNUSED = 'Warning: column "part" contains names of splits, but it is not used'
     ("parts", "message"),
     [
         (["train", "train", "dev", "test"], 'Split: "part", because'),
+        (["Training", "training", "eval", "testing"], 'Split: "part", because'),
         (["train", "train", "train", "test"], UNUSED),
         (["train", "train", "dev", ""], UNUSED),
     ],

@@ -98,7 +98,8 @@ def _type(values: pd.Series, distinct: pd.Series, numbers: pd.Series) -> str:
     if any(isinstance(value, list) for value in values):
         return "list"
     lowercase = {text.strip().lower() for text in distinct}
-    if TRAIN in lowercase and len(lowercase) > 1 and lowercase <= SPLIT_ALIASES.keys():
+    splits = {SPLIT_ALIASES.get(text) for text in lowercase}
+    if TRAIN in splits and len(splits) > 1 and None not in splits:
         return "split"
     if len(distinct) == 2 and lowercase in ({"yes", "no"}, {"true", "false"}, {"0", "1"}):
         return "yes/no"

@@ -15,8 +15,8 @@ from pipeline.tabular.reading import FORMATS
 SPLITS = (TRAIN, "validation", "test")
 # What the name of a file, the name of a split on the Hub, or a value of data.split.column means.
 SPLIT_ALIASES = {
-    "train": TRAIN, "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
-    "test": "test",
+    "train": TRAIN, "training": TRAIN, "validation": "validation", "valid": "validation", "val": "validation",
+    "dev": "validation", "eval": "validation", "test": "test", "testing": "test",
 }  # fmt: skip
 # What systems and editors leave behind, in lowercase. Files whose name starts with a dot are never visible, either.
 # .dvcignore has the same list, so that these files do not mark a run as outdated.
