@@ -592,7 +592,33 @@ def test_a_class_that_consists_of_other_classes_is_a_warning(separator: str) -> 
     [warning] = load_files({"train.csv": csv(rows(60, labels))}).warnings
     assert repr(combination) in warning and "consists of other labels" in warning
     assert "Otherwise, nothing needs to change." in warning
-    assert not load_files({"train.csv": csv(rows(60, [*labels[1:], '"Sport, News"']))}).warnings
+    assert not load_files({"train.csv": csv(rows(60, [*labels[:2], '"Sport, News"']))}).warnings
+
+
+@pytest.mark.parametrize(
+    ("labels", "label"),
+    [
+        (["price, quality", "price, service", "staff"], "price, quality"),
+        (["negative", "positive", "negative#quality", "positive#quality"], "negative#quality"),
+        (["a/b", "b/c", "a/c", "a", "a/d", "d/b"], "a/b"),
+    ],
+)
+def test_a_class_that_shares_parts_with_other_classes_is_a_warning(labels: list[str], label: str) -> None:
+    [warning] = load_files({"train.jsonl": jsonl(rows(60, labels))}).warnings
+    assert f"\"label\" is '{label}', which shares parts with other labels." in warning
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["Sci-Fi & Fantasy", "Action & Adventure", "Action", "arts, crafts", "Food & Drink", "Food & Wine", "Sports"],
+        ["very good", "good", "very bad", "bad", "neutral"],
+        ["1/5", "2/5", "3/5", "4/5", "5/5"],
+        ["A", "A+", "B", "B+", "C++"],
+    ],
+)
+def test_ordinary_names_are_not_taken_for_joined_labels(labels: list[str]) -> None:
+    assert not load_files({"train.jsonl": jsonl(rows(60, labels))}).warnings
 
 
 @pytest.mark.parametrize("placeholder", ["NA", "N/A", "NULL", "\\N", "nan", "<NA>", "None", "#N/A", "-"])

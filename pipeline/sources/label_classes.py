@@ -2,8 +2,10 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
+from itertools import chain
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import listing, literal
@@ -21,6 +23,7 @@ PLACEHOLDERS = {
 # Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
 _PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")
 _SEPARATORS = ",#/+&\u3001\n "  # characters that people write between labels, but that do not separate labels here
+_CLEAR_SEPARATORS = ",#\u3001\n"  # those that are rare in the name of a class
 
 
 def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[str]]:
@@ -119,15 +122,23 @@ def _too_many(column: LabelColumn, content: str) -> UserError:
 
 
 def _combination_warnings(column: LabelColumn) -> list[str]:
-    """Return a warning if a label consists of other labels joined by a character that does not separate labels."""
+    """Return a warning if a label may be several labels, joined by a character that does not separate labels.
+
+    Ordinary names such as "Food & Wine" and "Food & Drink" share a part, too, so for most characters there must be more
+    labels than parts.
+    """
     labels = column.first_places.keys()
-    for label in labels:
-        for separator in _SEPARATORS:
-            parts = [part.strip() for part in label.split(separator)]
-            if len(parts) > 1 and labels >= set(parts):
+    for separator in _SEPARATORS:
+        parts_by_label = {label: {part.strip() for part in label.split(separator)} for label in labels}
+        joined = {label: parts for label, parts in parts_by_label.items() if len(parts) > 1 and "" not in parts}
+        counts = Counter(chain.from_iterable(joined.values()))
+        may_share = separator in _CLEAR_SEPARATORS or len(set().union(*parts_by_label.values())) < len(labels)
+        for label, parts in joined.items():
+            relation = "consists of other labels" if labels >= parts else "shares parts with other labels"
+            if labels >= parts or (may_share and separator != " " and any(counts[part] > 1 for part in parts)):
                 return [
-                    f"{column.describe(label)}, which consists of other labels. It is read as a class of its own. If a "
-                    'row may have several labels, separate them with ";". Otherwise, nothing needs to change.'
+                    f"{column.describe(label)}, which {relation}. It is read as a class of its own. If a row may have "
+                    'several labels, separate them with ";". Otherwise, nothing needs to change.'
                 ]
     return []
 
