@@ -353,6 +353,16 @@ BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
         r'a\.json has no column "text"\. Its columns are: data, next\.',
     ),
     "a key twice": ("a.json", '[{"text": "a", "text": "b", "label": "x"}]', r"the key 'text' occurs more than once"),
+    "R, row names without a column name": (
+        "a.tsv",
+        '"text"\t"label"\n"1"\t"a"\t"good"\n"2"\t"b"\t"bad"\n',
+        r"a\.tsv line 2 must .* the header \(2\), got 3\. .*row\.names=FALSE",
+    ),
+    "a comma in a single row": (
+        "a.csv",
+        "text,label\na,good\nb,c,good\n",
+        r"line 3 must .* got 3\. .* double quotes\.$",
+    ),
     "an ambiguous delimiter": (
         "a.csv",
         "text;label\na;b;c;good\nd;e;f;g;bad\n",
@@ -367,6 +377,13 @@ def test_a_file_in_an_unclear_format_is_reported_in_one_line(fault: str) -> None
     Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=message):
         read(Path(name))
+
+
+def test_lines_above_the_column_names_are_an_error_that_says_what_to_do() -> None:
+    Path("a.csv").write_text("# exported today\ntext,label\na,good\n")
+    remedy = r"Remove any lines above the column names\. .* \(in a command, --delimiter\)\.$"
+    with pytest.raises(UserError, match=rf"^a\.csv line 2 must .* the header \(1\), got 2\. .*{remedy}"):
+        read(Path("a.csv"), wanted=[], keep_rest=True)
 
 
 def test_the_settings_of_params_yaml_reach_every_file() -> None:

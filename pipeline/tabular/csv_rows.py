@@ -33,6 +33,7 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
         head = take_head(path, lines, file_format)
         header: list[str] = []
         header_fields: list[str] = []
+        width_remedy = ""
         selected: set[str] = set()
         blank_lines: list[int] = []
         unnamed: list[int] = []  # the positions of the columns without a name, except for an index in the first column
@@ -44,6 +45,7 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 continue
             if not header:
                 header = _header(fields, file_format)
+                width_remedy = _width_remedy(head, len(header))
                 selected.update(select(header))
                 unnamed = [
                     position
@@ -65,10 +67,7 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 yield line, {name: field for name, field in zip(header, fields, strict=True) if name in selected}
             else:
                 first = "header" if file_format.header else "first row"
-                why = (
-                    f"must have as many fields as the {first} ({len(header)}), got {len(fields)}. Enclose a field that "
-                    f"contains a {DELIMITERS[head.delimiter]} or a line break in double quotes."
-                )
+                why = f"must have as many fields as the {first} ({len(header)}), got {len(fields)}. {width_remedy}"
                 on_error(RowError(f"{path} line {line}", why, fields))
         if unnamed_lines:
             log.warning(
@@ -76,6 +75,19 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 "was cut off at a comma, enclose it in double quotes. Otherwise, name or remove the columns.",
                 path, f"{len(unnamed_lines):,}", unnamed_lines[0],
             )  # fmt: skip
+
+
+def _width_remedy(head: Head, width: int) -> str:
+    """Return what to do if a row does not have as many fields as the header."""
+    remedy = f"Enclose a field that contains a {DELIMITERS[head.delimiter]} or a line break in double quotes."
+    if width == 1:
+        remedy += (
+            " Remove any lines above the column names. If another character separates the columns, set data.delimiter "
+            "(in a command, --delimiter)."
+        )
+    elif {len(row) for row in head.rows()[1:]} == {width + 1}:
+        remedy += " If R wrote the file, write it again with row.names=FALSE."
+    return remedy
 
 
 def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
