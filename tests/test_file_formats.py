@@ -329,6 +329,13 @@ BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
     "an empty file in gzip": ("a.csv.gz", gzip.compress(b""), r"a\.csv\.gz is empty"),
     "compressed Parquet": ("a.parquet.gz", gzip.compress(b"PAR1"), r"a\.parquet\.gz has an unsupported suffix"),
     "Excel": ("a.xlsx", b"PK\x03\x04", r"a\.xlsx is a spreadsheet\. .*CSV UTF-8.*read_excel"),
+    "a table in a text file": (
+        "a.txt",
+        "text\tlabel\n",
+        r"a\.txt has an unsupported .* table, rename it to \.csv or \.tsv\.$",
+    ),
+    "a ZIP archive": ("a.csv.zip", b"PK\x03\x04", r"a\.csv\.zip has an unsupported suffix\. Unpack it first\.$"),
+    "save_to_disk": ("a.arrow", b"\xff", r"a\.arrow has an unsupported .*load_from_disk, .*to_parquet\.$"),
     "a list of lists": (
         "a.json",
         FRAME.to_json(orient="values"),

@@ -33,6 +33,11 @@ from pipeline.tabular.parquet_rows import class_names, parquet_batches
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")  # suffixes of the files that can be read
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
+REMEDIES = {  # by the suffix of a file that cannot be read
+    ".txt": "If it is a table, rename it to .csv or .tsv.",
+    ".zip": "Unpack it first.",
+    ".arrow": "Read its directory with datasets.load_from_disk, and write each split with to_parquet.",
+}
 _ROWS = 1 << 15  # rows per batch
 _HEAD = 1 << 16  # bytes that show how a file is encoded
 # A column without a name, such as an index that pandas or R has written, or what trailing delimiters separate.
@@ -170,10 +175,10 @@ def check_file(path: Path, file_format: FileFormat) -> None:
             "pandas.read_excel(..., dtype=str).to_csv(..., index=False)."
         )
     if suffix not in FORMATS or (is_compressed(path) and suffix == ".parquet"):
-        raise UserError(
-            f"{path} has an unsupported suffix. Save it in one of these formats: {', '.join(FORMATS)}. All but "
-            ".parquet may be compressed (.csv.gz)."
+        formats = (
+            f"Save it in one of these formats: {', '.join(FORMATS)}. All but .parquet may be compressed (.csv.gz)."
         )
+        raise UserError(f"{path} has an unsupported suffix. {REMEDIES.get(suffix, formats)}")
     with open_bytes(path) as file:
         head = file.read(_HEAD)
     if not head.removeprefix(codecs.BOM_UTF8).strip():
