@@ -202,10 +202,22 @@ def _column_values(source: str, data: UserData, options: Namespace) -> dict[str,
     columns = [profile(str(name), data.train[name]) for name in data.train]
     _print("", *describe_columns(columns), "")
     answers = set(map(str, data.train.get("answer", ())))
+    candidates = columns
     if answers <= _PRODIGY_ANSWERS and answers - {"accept"}:
-        _print('Warning: rows were rejected or ignored in Prodigy (column "answer"). Remove them from the file.', "")
+        warning = 'rows were rejected or ignored in Prodigy (column "answer"). Remove them from the file.'
+        if options.label == ["answer"]:
+            warning = 'rows were ignored in Prodigy (column "answer"). Remove them.' if "ignore" in answers else ""
+        elif any(column.name == "label" and column.distinct == 1 for column in columns):
+            warning = (
+                '"label" has a single value, and "answer" says whether it is right (Prodigy). Use --label answer, so '
+                "that rejected rows are the negative class, and remove ignored rows from the file."
+            )
+        else:
+            candidates = [column for column in columns if column.name != "answer"]
+        if warning:
+            _print(f"Warning: {warning}", "")
     try:
-        text_names, label_names = _choose_and_explain(columns, options)
+        text_names, label_names = _choose_and_explain(candidates, options)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
     split_column = _find_split_column(data, [column for column in columns if column.name not in label_names])

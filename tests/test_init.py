@@ -507,6 +507,42 @@ def test_rows_that_were_rejected_in_prodigy_are_a_warning(repository: Project, t
         assert ("rows were rejected or ignored in Prodigy" in out) == warns
 
 
+@pytest.mark.parametrize(
+    ("label", "answers", "arguments", "message"),
+    [
+        ({"label": "POSITIVE"}, ["accept", "reject"], [], "Use --label answer, so that rejected rows are the negative"),
+        ({"label": "POSITIVE"}, ["accept", "reject"], ["--label", "answer"], None),
+        ({"label": "POSITIVE"}, ["accept", "ignore", "reject"], ["--label", "answer"], "rows were ignored in Prodigy"),
+        ({"accept": ["bad"]}, ["accept", "reject"], [], "rows were rejected or ignored in Prodigy"),
+        ({"accept": ["bad"]}, ["accept", "reject"], [], 'Label: "accept", because'),
+    ],
+)
+def test_the_answers_of_prodigy_are_labels_only_if_there_are_no_others(
+    label: dict[str, Any],
+    answers: list[str],
+    arguments: list[str],
+    message: str | None,
+    repository: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    examples = enumerate(text for text, *_ in demo.pairs(60))
+    table = [{"text": text, **label, "answer": answers[number % len(answers)]} for number, text in examples]
+    if "accept" in label:
+        table[::3] = [{**row, "accept": ["good"]} for row in table[::3]]
+    pd.DataFrame(table).to_json(tmp_path / "r.jsonl", orient="records", lines=True)
+    monkeypatch.chdir(repository.root)
+    options = options_parser().parse_args([str(tmp_path / "r.jsonl"), "--no-estimate", "--dry-run", *arguments])
+    if label == {"label": "POSITIVE"} and not arguments:
+        with pytest.raises(UserError, match="is always 'POSITIVE'"):
+            init(options.source, options)
+    else:
+        init(options.source, options)
+    out = capsys.readouterr().out
+    assert message in out if message else "Prodigy" not in out
+
+
 def test_a_common_name_that_is_also_a_value_is_not_a_header() -> None:
     rows = [["question", "Are you there?"], ["statement", "I am."], ["question", "Who?"]]
     assert not guess_header(rows)
