@@ -109,6 +109,7 @@ SHORT = [f"name {number}" for number in range(20)]
 URLS = [f"https://example.com/reviews/2024/from-a-customer/{number}" for number in range(20)]
 FEW = ["a", "b"] * 10
 NUMBERS = [str(number) for number in range(20)]
+FRACTIONS = [f"{number / 10}" for number in range(20)]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ NUMBERS = [str(number) for number in range(20)]
         ({"hypothesis": LONG, "premise": LONG, "label": FEW}, ["premise", "hypothesis"], "label"),
         ({"title": SHORT, "text": LONG, "label": FEW, "category": FEW}, ["text"], "label"),
         ({"who": SHORT, "what": LONG, "kind": FEW}, ["what"], "kind"),
-        ({"id": NUMBERS, "what": LONG, "grade": [f"{number / 10}" for number in range(20)]}, ["what"], "grade"),
+        ({"id": NUMBERS, "what": LONG, "grade": FRACTIONS}, ["what"], "grade"),
         ({"day": ["2024-01-01", "2024-01-02"] * 10, "what": LONG, "group": FEW}, ["what"], "group"),
         ({"what": LONG, "tags": [["a"], ["b"]] * 10}, ["what"], "tags"),
         ({"text": LONG, "toxicity": FEW, "split": ["train", "Test"] * 10}, ["text"], "toxicity"),
@@ -130,6 +131,10 @@ NUMBERS = [str(number) for number in range(20)]
         ({"title": LONG, "selftext": SHORT, "label": FEW}, ["title"], "label"),
         ({"reviews.title": SHORT, "reviews.text": LONG, "label": FEW}, ["reviews.text"], "label"),
         ({"text-a": LONG, "text-b": LONG, "Star Rating": FEW, "label": FEW}, ["text-a", "text-b"], "label"),
+        ({"what": LONG, "lead_time": FRACTIONS, "choice": FRACTIONS}, ["what"], "choice"),
+        ({"what": LONG, "mood": FEW, "mood confidence": ["0.5", "1.0"] * 10}, ["what"], "mood"),
+        ({"what": LONG, "Time of day": FEW}, ["what"], "Time of day"),
+        ({"what": LONG, "score": FRACTIONS}, ["what"], "score"),
         ({"Page URL": URLS, "what": LONG, "label": FEW}, ["what"], "label"),
         ({"text": [f"{number}文" for number in range(20)], "label": FEW}, ["text"], "label"),
         ({"what": [f"{number}文" for number in range(20)], "label": FEW}, ["what"], "label"),
@@ -147,6 +152,7 @@ def test_texts_and_labels_are_found_by_name_and_by_shape(
         ({"text": LONG, "a": FEW, "b": FEW}, "several .* label: a, b. .*several labels.*: --label NAME --label NAME"),
         ({"text": LONG, "category": FEW, "sentiment": FEW}, "several columns .*: category, sentiment.*--label"),
         ({"left": LONG, "right": LONG, "label": FEW}, "several columns could be the text: left, right.*--text"),
+        ({"text": LONG, "Duration (in seconds)": FRACTIONS}, "looks like labels: text, Duration.*--label"),
         ({"text": LONG, "id": NUMBERS}, "looks like labels: text, id.*--label"),
         ({"number": NUMBERS, "label": FEW}, "looks like texts: number, label.*--text"),
     ],
@@ -408,6 +414,18 @@ def test_fields_inside_json_objects_are_columns(repository: Project, tmp_path: P
     out = run_init(repository, tmp_path / "r.jsonl", "--dry-run", "--no-estimate")
     assert re.search(r"^\+  text_column_names: \[review\.text\]$", out, re.M)
     assert re.search(r"^review\.n +number +40", out, re.M)
+
+
+def test_objects_among_texts_stay_values(tmp_path: Path) -> None:
+    """Label Studio writes a single choice as a text, and several choices as an object."""
+    lines: list[dict[str, Any]] = [
+        {"text": "a", "topic": "price", "by": {"name": "x"}},
+        {"text": "b", "topic": {"choices": ["price", "staff"]}, "by": None},
+    ]
+    (tmp_path / "r.json").write_text(json.dumps(lines))
+    train = read_files(tmp_path / "r.json", FileFormat(), [], infer_header=True).train
+    assert list(train) == ["text", "topic", "by.name"]
+    assert train["topic"].tolist() == ["price", {"choices": ["price", "staff"]}]
 
 
 def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path: Path) -> None:

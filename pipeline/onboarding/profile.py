@@ -23,6 +23,7 @@ LABEL_NAMES = (
     ("target", "class", "category", "sentiment", "intent", "topic", "is_spam", "spam", "toxic"),
     ("stars", "rating", "score", "y"),
 )
+_MEASUREMENTS = {"time", "timestamp", "duration", "confidence", "probability"}  # words in the names of other numbers
 PAIR_NAMES = (
     ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("question1", "question2"),
     ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("query", "passage"),
@@ -142,6 +143,11 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
     candidates = [column for column in columns if column.name not in texts and column.type not in ("empty", "split")]
     if chosen := _by_name(candidates, LABEL_NAMES, "label"):
         return chosen
+    candidates = [
+        column
+        for column in candidates
+        if column.type != "number" or _MEASUREMENTS.isdisjoint(_normalize(column.name).split("_"))
+    ]
     few = [column for column in candidates if _has_few_values(column)]
     reason = "it is the only column with few distinct values"
     if not few:  # The labels of a regression may all differ. An index has no fractions.
