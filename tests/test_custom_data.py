@@ -500,3 +500,15 @@ def test_a_text_that_may_be_missing_is_a_warning(placeholder: str) -> None:
     assert "leave these fields empty" in warning
     table[3] = ("Not a NULL", "bad")
     assert not load_files({"train.csv": csv(table), "test.csv": csv([("None", "bad")])}).warnings
+
+
+@pytest.mark.parametrize("text", ["Früh", "it\u2019s good"])
+def test_texts_that_were_decoded_with_a_wrong_encoding_are_a_warning(text: str) -> None:
+    table = rows(60, ["good", "bad"])
+    for position in (3, 8):
+        table[position] = (f"{text} {position}", "bad")
+    assert not load_files({"train.csv": csv(table)}).warnings
+    for position in (3, 8):
+        table[position] = (f"{text} {position}".encode().decode("cp1252", "ignore"), "bad")
+    [warning] = load_files({"train.csv": csv(table)}).warnings
+    assert "in 2 of 60 rows (3.3%), first in data/custom/train.csv line 5." in warning and "UTF-8" in warning

@@ -131,7 +131,10 @@ def test_other_encodings_are_read_if_they_are_set(encoding: str, write: Write) -
     assert [row["text"] for row in read(path, FileFormat(encoding=encoding))] == TEXTS
     if encoding == "UTF-8-SIG":
         return
-    remedy = r"data\.encoding(=utf-16| to (its encoding, .* cp1252|utf-16-le)) .*\(in a command, --encoding.*\)"
+    western = (
+        r" \(in a command, --encoding\) to its encoding, such as cp1252 \(Western European\), cp1251 \(Cyrillic\) or gb"
+    )
+    remedy = rf"data\.encoding(=utf-16 \(in a command, --enc| to utf-16-le .* \(in a command, --encoding\)|{western})"
     with pytest.raises(UserError, match=rf"^a\.\S+ .*{remedy}"):
         read(path)
 
