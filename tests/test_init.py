@@ -106,6 +106,7 @@ def columns(**values: list[Any]) -> list[Any]:
 
 LONG = [f"a longer text about number {number}" for number in range(20)]
 SHORT = [f"name {number}" for number in range(20)]
+OBJECTS = [[{"id": number}] for number in range(20)]
 URLS = [f"https://example.com/reviews/2024/from-a-customer/{number}" for number in range(20)]
 FEW = ["a", "b"] * 10
 NUMBERS = [str(number) for number in range(20)]
@@ -153,6 +154,7 @@ def test_texts_and_labels_are_found_by_name_and_by_shape(
         ({"text": LONG, "category": FEW, "sentiment": FEW}, "several columns .*: category, sentiment.*--label"),
         ({"left": LONG, "right": LONG, "label": FEW}, "several columns could be the text: left, right.*--text"),
         ({"text": LONG, "Duration (in seconds)": FRACTIONS}, "looks like labels: text, Duration.*--label"),
+        ({"text": LONG, "results": OBJECTS}, "looks like labels: text, results.*export a flat format"),
         ({"text": LONG, "id": NUMBERS}, "looks like labels: text, id.*--label"),
         ({"number": NUMBERS, "label": FEW}, "looks like texts: number, label.*--text"),
     ],

@@ -155,7 +155,9 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
         reason = "it is the only column of numbers with fractions"
     if not few:
         names = listing(column.name for column in columns)
-        raise UserError(f"none of these columns looks like labels: {names}. Name the label column: --label NAME.")
+        has_objects = any(example.startswith("[{") for column in columns for example in column.examples)
+        hint = " If the labels are inside objects, export a flat format first, such as CSV." if has_objects else ""
+        raise UserError(f"none of these columns looks like labels: {names}. Name the label column: --label NAME.{hint}")
     if len(few) > 1:
         raise _ambiguous("label", [column.name for column in few])
     return Choice([few[0].name], reason)

@@ -257,9 +257,12 @@ def _check_values(column: LabelColumn) -> None:
     may_list_labels = column.problem_type in (None, "multi_label_classification")
     for value in column.values:
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.items if may_list_labels else [value.raw])):
+            remedy = "Lists of labels are only allowed if data.problem_type is null or multi_label_classification."
+            if any(isinstance(item, dict) for item in value.items):
+                remedy = "Export a flat format that has the label itself in the column."
             raise UserError(
-                f"{value.location}: {column.name} is {literal(value.raw)}. A label must be a string or a number. Lists "
-                "of labels are only allowed if data.problem_type is null or multi_label_classification."
+                f"{value.location}: {column.name} is {literal(value.raw)}. A label must be a string or a number. "
+                f"{remedy}"
             )
         numbers = [item for item in value.items if isinstance(item, (float, Decimal)) and item == item]  # without NaN
         if value.is_list and any(number % 1 for number in numbers):
