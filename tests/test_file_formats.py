@@ -237,6 +237,21 @@ def test_a_field_has_at_most_ten_million_characters(length: int) -> None:
             read(Path("a.csv"))
 
 
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        ('text\tlabel\n"Good" film\tgood\n', {"sep": "\t", "quoting": 3}),
+        ('text,label\n"\\"Good\\" film",good\n', {"escapechar": "\\"}),
+    ],
+)
+def test_a_file_with_other_quotes_can_be_converted_as_the_page_says(content: str, options: dict[str, Any]) -> None:
+    Path("raw.tsv").write_text(content)
+    with pytest.raises(UserError, match=r'line 2 cannot be read .*see "Files" in docs/your_data\.md\.$'):
+        read(Path("raw.tsv"))
+    pd.read_csv("raw.tsv", **options, dtype=str, keep_default_na=False).to_csv("train.csv", index=False)
+    assert read(Path("train.csv")) == [{"text": '"Good" film', "label": "good"}]
+
+
 @pytest.mark.parametrize(("name", "delimiter"), [("a.tsv", "\t"), ("a.csv", "|")])
 def test_rows_that_quotes_join_are_reported_once(name: str, delimiter: str, caplog: pytest.LogCaptureFixture) -> None:
     joined = '"Great movie, I said\tpos\nsecond\tneg\nlast word was bad"\tpos\n'

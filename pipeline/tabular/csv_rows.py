@@ -114,7 +114,8 @@ def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[
             line = last_line + 1
     except csv.Error as error:
         raise UserError(
-            f"{path} line {line} cannot be read ({error}). If a field contains double quotes, {_REMEDY}"
+            f"{path} line {line} cannot be read ({error}). If a field contains double quotes, {_REMEDY} To convert the "
+            'whole file, see "Files" in docs/your_data.md.'
         ) from None
 
 
