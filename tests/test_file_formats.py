@@ -237,6 +237,15 @@ def test_a_field_has_at_most_ten_million_characters(length: int) -> None:
             read(Path("a.csv"))
 
 
+def test_a_space_before_each_quote_is_skipped_if_the_header_has_one_too() -> None:
+    Path("a.csv").write_text('label, text\ngood, "Great, really"\nbad, plain\n')
+    assert read(Path("a.csv")) == [{"label": "good", "text": "Great, really"}, {"label": "bad", "text": "plain"}]
+    Path("a.csv").write_text('label,text\ngood, "Great"\nbad,plain\n')
+    assert read(Path("a.csv"))[0]["text"] == ' "Great"'
+    Path("a.csv").write_text("label, text\ngood, plain\n")
+    assert read(Path("a.csv"))[0]["text"] == " plain"
+
+
 @pytest.mark.parametrize(
     ("content", "options"),
     [

@@ -97,7 +97,9 @@ def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[
     double quote then takes all rows up to a text that ends with one. So this logs a warning about the first row that
     may be such a case.
     """
-    reader = csv.reader(chain(head.lines, lines), delimiter=head.delimiter, strict=True)
+    reader = csv.reader(
+        chain(head.lines, lines), delimiter=head.delimiter, skipinitialspace=_has_spaces(head), strict=True
+    )
     line = head.skipped + 1
     may_warn = head.delimiter != ","  # Texts with line breaks often have commas, too.
     try:
@@ -117,6 +119,12 @@ def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[
             f"{path} line {line} cannot be read ({error}). If a field contains double quotes, {_REMEDY} To convert the "
             'whole file, see "Files" in docs/your_data.md.'
         ) from None
+
+
+def _has_spaces(head: Head) -> bool:
+    """Return whether a space follows each delimiter in the first line, and some quotes follow such a space."""
+    names = "".join(head.lines[:1]).split(head.delimiter)[1:]
+    return all(name.startswith(" ") for name in names) and any(f'{head.delimiter} "' in line for line in head.lines)
 
 
 def _header(fields: list[str], file_format: FileFormat) -> list[str]:
