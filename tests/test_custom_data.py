@@ -512,3 +512,17 @@ def test_texts_that_were_decoded_with_a_wrong_encoding_are_a_warning(text: str) 
         table[position] = (f"{text} {position}".encode().decode("cp1252", "ignore"), "bad")
     [warning] = load_files({"train.csv": csv(table)}).warnings
     assert "in 2 of 60 rows (3.3%), first in data/custom/train.csv line 5." in warning and "UTF-8" in warning
+
+
+def test_many_rows_that_are_also_in_train_come_with_a_remedy() -> None:
+    table = rows(200, ["good", "bad"])
+    for repeats, has_remedy in ((60, True), (6, False)):
+        files = {"train.csv": csv([*table, *table[:repeats]])}
+        leaks = [
+            line for line in warnings(download_custom(files)).splitlines() if "rows that are also in train" in line
+        ]
+        assert leaks
+        assert any("data.split.type=group" in leak and "data.on_leakage=drop" in leak for leak in leaks) == has_remedy
+    files = {"train.csv": csv([*table, *table[:60]])}
+    for changes in ({"split": {"type": "group"}}, {"on_leakage": "drop"}):
+        assert "rows that are also in train" not in warnings(download_custom(files, **changes))
