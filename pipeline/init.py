@@ -92,9 +92,11 @@ from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
 from pipeline.core.paths import RAW
 from pipeline.core.task import Task, read_task
+from pipeline.core.text import listing
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels
+from pipeline.onboarding.header import second_header
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.placement import copy_files, remove_results, require_room
 from pipeline.onboarding.profile import ColumnProfile, binary_columns, choose_columns, profile
@@ -131,7 +133,13 @@ def init(source: str, options: Namespace) -> None:
         columns = [*options.text, *options.label]
         data = read_files(Path(source), chosen_format(options), columns, infer_header=options.header is None)
         if options.header is None and not data.values["header"]:
-            _print("", "The first row looks like data. If it contains the names of the columns, use --header.")
+            message = "The first row looks like data. If it contains the names of the columns, use --header."
+            if names := second_header(data.train):
+                message = (
+                    f"The second row repeats names of columns ({listing(names)}). If rows below the first one describe "
+                    "the columns, as in exports of Qualtrics, remove them."
+                )
+            _print("", message)
     # Files in data/custom are used where they are.
     copies = {} if Path(source).resolve() == CUSTOM.resolve() else data.files
     if copies and not options.dry_run:

@@ -570,6 +570,30 @@ def test_a_common_name_that_is_also_a_value_is_not_a_header() -> None:
     assert guess_header([["comment", "2020_2021"], *rows]), "this is not a number"
 
 
+@pytest.mark.parametrize("is_second_header", [True, False])
+def test_a_second_row_with_names_of_columns_is_mentioned(
+    is_second_header: bool,
+    repository: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [["100", "True", text, NAMES[label]] for text, _, label in demo.pairs(40)]
+    names = [["Progress", "Finished", "Q1", "Q2"], ["Progress", "Finished", "How was it?", "Your mood"]]
+    table = [*names, *rows] if is_second_header else [row[2:] for row in rows]
+    pd.DataFrame(table).to_csv(tmp_path / "r.csv", index=False, header=False)
+    monkeypatch.chdir(repository.root)
+    options = options_parser().parse_args([str(tmp_path / "r.csv"), "--no-estimate", "--dry-run"])
+    if is_second_header:
+        with pytest.raises(UserError, match="label"):
+            init(options.source, options)
+    else:
+        init(options.source, options)
+    out = capsys.readouterr().out
+    assert ("The second row repeats names of columns (Progress, Finished)." in out) == is_second_header
+    assert ("The first row looks like data." in out) != is_second_header
+
+
 @pytest.mark.parametrize(
     ("columns", "infer_header", "header"),
     [(["mail", "spam"], True, True), (["column_1"], True, False), ([], True, False), ([], False, True)],
