@@ -266,8 +266,27 @@ def test_rows_that_quotes_join_are_reported_once(name: str, delimiter: str, capl
     joined = '"Great movie, I said\tpos\nsecond\tneg\nlast word was bad"\tpos\n'
     Path(name).write_text(f"text\tlabel\nfirst\tpos\n{joined}{joined}".replace("\t", delimiter))
     assert len(read(Path(name))) == 3
-    [message] = caplog.messages
-    assert message.startswith(f"{name} lines 3 to 5 are read as one row")
+    first, count = caplog.messages
+    assert first.startswith(f"{name} lines 3 to 5 are read as one row")
+    assert count == f"{name} has 2 such rows. The first one is in line 3."
+
+
+@pytest.mark.parametrize(
+    ("content", "warns"),
+    [
+        ('text,label\nfirst,pos\n"Great, I said,neg\nthe last word,pos\nwas bad",pos\nsecond,neg\n', True),
+        ('label,text\npos,first\npos,"Great, I said\nneg,the last word was bad"\nneg,second\n', True),
+        ('text,label\nfirst,pos\n"Great, I said,\nbut, in the end, it\nwas bad",pos\nsecond,neg\n', False),
+        ('text,label,\nfirst,pos,\n"Great,\nI said",pos,\nsecond,neg,\n', False),
+        ('text,label\nfirst,pos\n"Great\n\npos\n",pos\nsecond,neg\n', False),
+    ],
+)
+def test_rows_that_quotes_join_in_a_file_with_commas_are_recognized_by_their_values(
+    content: str, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path("a.csv").write_text(content)
+    assert len(read(Path("a.csv"))) == 3
+    assert ("are read as one row" in caplog.text) == warns
 
 
 @pytest.mark.parametrize("header", ["v1,v2,,,", "v1,v2,Unnamed: 2,Unnamed: 3,Unnamed: 4"])

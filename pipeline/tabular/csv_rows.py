@@ -95,30 +95,49 @@ def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[
 
     Some programs do not quote fields, especially if tabs, bars or semicolons separate them. A text that starts with a
     double quote then takes all rows up to a text that ends with one. So this logs a warning about the first row that
-    may be such a case.
+    may be such a case, and the number of such rows.
     """
     reader = csv.reader(
         chain(head.lines, lines), delimiter=head.delimiter, skipinitialspace=_has_spaces(head), strict=True
     )
     line = head.skipped + 1
-    may_warn = head.delimiter != ","  # Texts with line breaks often have commas, too.
+    joined: list[int] = []  # the lines of the rows that may be such cases
+    edges = [{row[position] for row in head.rows()} - {""} for position in (0, -1)]
     try:
         for fields in reader:
             last_line = head.skipped + reader.line_num
-            if may_warn and last_line > line and any(head.delimiter in field for field in fields):
+            if last_line > line and any(_may_be_joined(field, head.delimiter, *edges) for field in fields):
+                joined.append(line)
+            if joined == [line]:
                 log.warning(
                     "%s lines %d to %d are read as one row, because double quotes enclose the line breaks. If they "
                     "should be several rows, find the field that contains double quotes, %s",
                     path, line, last_line, _REMEDY,
                 )  # fmt: skip
-                may_warn = False
             yield line, fields
             line = last_line + 1
+        if len(joined) > 1:
+            log.warning("%s has %s such rows. The first one is in line %d.", path, f"{len(joined):,}", joined[0])
     except csv.Error as error:
         raise UserError(
             f"{path} line {line} cannot be read ({error}). If a field contains double quotes, {_REMEDY} To convert the "
             'whole file, see "Files" in docs/your_data.md.'
         ) from None
+
+
+def _may_be_joined(field: str, delimiter: str, first_values: set[str], last_values: set[str]) -> bool:
+    """Return whether a field may contain several rows. Texts often contain commas, so their values must look like it.
+
+    Args:
+        first_values: Values of the first column.
+        last_values: Values of the last column.
+    """
+    if delimiter != "," or delimiter not in field:
+        return delimiter in field
+    lines = [line.split(delimiter) for line in field.splitlines()]
+    return any(len(parts) > 1 and parts[-1] in last_values for parts in lines[:-1]) or any(
+        len(parts) > 1 and parts[0] in first_values for parts in lines[1:]
+    )
 
 
 def _has_spaces(head: Head) -> bool:
