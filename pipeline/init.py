@@ -92,9 +92,11 @@ from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
 from pipeline.core.paths import RAW
 from pipeline.core.task import Task, read_task
+from pipeline.core.text import listing
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels
+from pipeline.onboarding.header import second_header
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.placement import copy_files, remove_results, require_room
 from pipeline.onboarding.profile import ColumnProfile, binary_columns, choose_columns, profile
@@ -131,7 +133,13 @@ def init(source: str, options: Namespace) -> None:
         columns = [*options.text, *options.label]
         data = read_files(Path(source), chosen_format(options), columns, infer_header=options.header is None)
         if options.header is None and not data.values["header"]:
-            _print("", "The first row looks like data. If it contains the names of the columns, use --header.")
+            message = "The first row looks like data. If it contains the names of the columns, use --header."
+            if names := second_header(data.train):
+                message = (
+                    f"The second row repeats names of columns ({listing(names)}). If rows below the first one describe "
+                    "the columns, as in exports of Qualtrics, remove them."
+                )
+            _print("", message)
     # Files in data/custom are used where they are.
     copies = {} if Path(source).resolve() == CUSTOM.resolve() else data.files
     if copies and not options.dry_run:
@@ -202,10 +210,22 @@ def _column_values(source: str, data: UserData, options: Namespace) -> dict[str,
     columns = [profile(str(name), data.train[name]) for name in data.train]
     _print("", *describe_columns(columns), "")
     answers = set(map(str, data.train.get("answer", ())))
+    candidates = columns
     if answers <= _PRODIGY_ANSWERS and answers - {"accept"}:
-        _print('Warning: rows were rejected or ignored in Prodigy (column "answer"). Remove them from the file.', "")
+        warning = 'rows were rejected or ignored in Prodigy (column "answer"). Remove them from the file.'
+        if options.label == ["answer"]:
+            warning = 'rows were ignored in Prodigy (column "answer"). Remove them.' if "ignore" in answers else ""
+        elif any(column.name == "label" and column.distinct == 1 for column in columns):
+            warning = (
+                '"label" has a single value, and "answer" says whether it is right (Prodigy). Use --label answer, so '
+                "that rejected rows are the negative class, and remove ignored rows from the file."
+            )
+        else:
+            candidates = [column for column in columns if column.name != "answer"]
+        if warning:
+            _print(f"Warning: {warning}", "")
     try:
-        text_names, label_names = _choose_and_explain(columns, options)
+        text_names, label_names = _choose_and_explain(candidates, options)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
     split_column = _find_split_column(data, [column for column in columns if column.name not in label_names])

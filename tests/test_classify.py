@@ -276,7 +276,7 @@ UNREADABLE = {
         "in.csv", b'id,text\n1,good\n2,"bad\n3,fine\n4,"x" y\n', r"in\.csv line 3 cannot be read .*double quotes",
     ),
     "not UTF-8": (
-        "in.jsonl", b'{"text": "caf\xe9"}\n{"text": "fine"}\n', r"in\.jsonl line 1 .* not valid in utf-8\..* cp1252\)",
+        "in.jsonl", b'{"text": "caf\xe9"}\n{"text": "fine"}\n', r"in\.jsonl line 1 .* not valid in utf-8\..* cp1252 ",
     ),
 }  # fmt: skip
 

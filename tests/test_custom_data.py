@@ -206,7 +206,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "a list of objects": (
         {"train.jsonl": jsonl(rows(30, [[{"a": 1}], ["b"]]))},
         {},
-        r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a string or a number",
+        r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a string or a number\. Export a flat format",
     ),
     "a lone surrogate": (
         {"train.jsonl": jsonl(rows(30, ["b\ud83d", "c"]))},
@@ -488,3 +488,41 @@ def test_an_edited_file_reruns_download(project: Project) -> None:
         stream.write("one more,good\n")
     assert project.repro("download") == ["check", "download"]
     assert read_data_card(project.root / "data/raw").splits["train"].rows == 33
+
+
+@pytest.mark.parametrize("placeholder", ["nan", "NaN", "NA", "NULL", "\\N", "#NAME?", "#VALUE!", "#REF!"])
+def test_a_text_that_may_be_missing_is_a_warning(placeholder: str) -> None:
+    table = rows(60, ["good", "bad"])
+    table[3] = (f" {placeholder}", "bad")
+    [warning] = load_files({"train.csv": csv(table), "test.csv": csv([(placeholder, "bad")])}).warnings
+    place = "data/custom/train.csv line 5"
+    assert warning.startswith(f'"text" is {placeholder!r} in 2 of 61 rows (3.3%), first in {place}. ')
+    assert "leave these fields empty" in warning
+    table[3] = ("Not a NULL", "bad")
+    assert not load_files({"train.csv": csv(table), "test.csv": csv([("None", "bad")])}).warnings
+
+
+@pytest.mark.parametrize("text", ["Früh", "it\u2019s good"])
+def test_texts_that_were_decoded_with_a_wrong_encoding_are_a_warning(text: str) -> None:
+    table = rows(60, ["good", "bad"])
+    for position in (3, 8):
+        table[position] = (f"{text} {position}", "bad")
+    assert not load_files({"train.csv": csv(table)}).warnings
+    for position in (3, 8):
+        table[position] = (f"{text} {position}".encode().decode("cp1252", "ignore"), "bad")
+    [warning] = load_files({"train.csv": csv(table)}).warnings
+    assert "in 2 of 60 rows (3.3%), first in data/custom/train.csv line 5." in warning and "UTF-8" in warning
+
+
+def test_many_rows_that_are_also_in_train_come_with_a_remedy() -> None:
+    table = rows(200, ["good", "bad"])
+    for repeats, has_remedy in ((60, True), (6, False)):
+        files = {"train.csv": csv([*table, *table[:repeats]])}
+        leaks = [
+            line for line in warnings(download_custom(files)).splitlines() if "rows that are also in train" in line
+        ]
+        assert leaks
+        assert any("data.split.type=group" in leak and "data.on_leakage=drop" in leak for leak in leaks) == has_remedy
+    files = {"train.csv": csv([*table, *table[:60]])}
+    for changes in ({"split": {"type": "group"}}, {"on_leakage": "drop"}):
+        assert "rows that are also in train" not in warnings(download_custom(files, **changes))

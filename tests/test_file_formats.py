@@ -131,7 +131,10 @@ def test_other_encodings_are_read_if_they_are_set(encoding: str, write: Write) -
     assert [row["text"] for row in read(path, FileFormat(encoding=encoding))] == TEXTS
     if encoding == "UTF-8-SIG":
         return
-    remedy = r"data\.encoding(=utf-16| to (its encoding, .* cp1252|utf-16-le)) .*\(in a command, --encoding.*\)"
+    western = (
+        r" \(in a command, --encoding\) to its encoding, such as cp1252 \(Western European\), cp1251 \(Cyrillic\) or gb"
+    )
+    remedy = rf"data\.encoding(=utf-16 \(in a command, --enc| to utf-16-le .* \(in a command, --encoding\)|{western})"
     with pytest.raises(UserError, match=rf"^a\.\S+ .*{remedy}"):
         read(path)
 
@@ -234,23 +237,74 @@ def test_a_field_has_at_most_ten_million_characters(length: int) -> None:
             read(Path("a.csv"))
 
 
+def test_a_space_before_each_quote_is_skipped_if_the_header_has_one_too() -> None:
+    Path("a.csv").write_text('label, text\ngood, "Great, really"\nbad, plain\n')
+    assert read(Path("a.csv")) == [{"label": "good", "text": "Great, really"}, {"label": "bad", "text": "plain"}]
+    Path("a.csv").write_text('label,text\ngood, "Great"\nbad,plain\n')
+    assert read(Path("a.csv"))[0]["text"] == ' "Great"'
+    Path("a.csv").write_text("label, text\ngood, plain\n")
+    assert read(Path("a.csv"))[0]["text"] == " plain"
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        ('text\tlabel\n"Good" film\tgood\n', {"sep": "\t", "quoting": 3}),
+        ('text,label\n"\\"Good\\" film",good\n', {"escapechar": "\\"}),
+    ],
+)
+def test_a_file_with_other_quotes_can_be_converted_as_the_page_says(content: str, options: dict[str, Any]) -> None:
+    Path("raw.tsv").write_text(content)
+    with pytest.raises(UserError, match=r'line 2 cannot be read .*see "Files" in docs/your_data\.md\.$'):
+        read(Path("raw.tsv"))
+    pd.read_csv("raw.tsv", **options, dtype=str, keep_default_na=False).to_csv("train.csv", index=False)
+    assert read(Path("train.csv")) == [{"text": '"Good" film', "label": "good"}]
+
+
 @pytest.mark.parametrize(("name", "delimiter"), [("a.tsv", "\t"), ("a.csv", "|")])
 def test_rows_that_quotes_join_are_reported_once(name: str, delimiter: str, caplog: pytest.LogCaptureFixture) -> None:
     joined = '"Great movie, I said\tpos\nsecond\tneg\nlast word was bad"\tpos\n'
     Path(name).write_text(f"text\tlabel\nfirst\tpos\n{joined}{joined}".replace("\t", delimiter))
     assert len(read(Path(name))) == 3
-    [message] = caplog.messages
-    assert message.startswith(f"{name} lines 3 to 5 are read as one row")
+    first, count = caplog.messages
+    assert first.startswith(f"{name} lines 3 to 5 are read as one row")
+    assert count == f"{name} has 2 such rows. The first one is in line 3."
 
 
-def test_data_in_columns_without_a_name_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Some programs end every row with the same number of commas, but do not quote texts."""
-    lines = ["v1,v2,,,", "ham,Fine,,,", "ham,Hello, how are you, my dear,", "spam,Win,,, ", "ham,Yes, I am,,"]
+@pytest.mark.parametrize(
+    ("content", "warns"),
+    [
+        ('text,label\nfirst,pos\n"Great, I said,neg\nthe last word,pos\nwas bad",pos\nsecond,neg\n', True),
+        ('label,text\npos,first\npos,"Great, I said\nneg,the last word was bad"\nneg,second\n', True),
+        ('text,label\nfirst,pos\n"Great, I said,\nbut, in the end, it\nwas bad",pos\nsecond,neg\n', False),
+        ('text,label,\nfirst,pos,\n"Great,\nI said",pos,\nsecond,neg,\n', False),
+        ('text,label\nfirst,pos\n"Great\n\npos\n",pos\nsecond,neg\n', False),
+    ],
+)
+def test_rows_that_quotes_join_in_a_file_with_commas_are_recognized_by_their_values(
+    content: str, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path("a.csv").write_text(content)
+    assert len(read(Path("a.csv"))) == 3
+    assert ("are read as one row" in caplog.text) == warns
+
+
+@pytest.mark.parametrize("header", ["v1,v2,,,", "v1,v2,Unnamed: 2,Unnamed: 3,Unnamed: 4"])
+def test_data_in_columns_without_a_name_is_reported_once(header: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Some programs end every row with the same number of commas, but do not quote texts. pandas names the columns."""
+    lines = [header, "ham,Fine,,,", "ham,Hello, how are you, my dear,", "spam,Win,,, ", "ham,Yes, I am,,"]
     Path("a.csv").write_text("\n".join(lines))
     assert [row["v2"] for row in read(Path("a.csv"), wanted=["v1", "v2"])] == ["Fine", "Hello", "Win", "Yes"]
     [message] = caplog.messages
     assert message.startswith("a.csv has data in columns without a name in 2 rows, first in line 3.")
     assert "enclose it in double quotes" in message
+    assert list(read(Path("a.csv"), wanted=["v1"], keep_rest=True)[0]) == ["v1", "v2"]
+
+
+def test_an_index_that_pandas_has_named_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    Path("a.csv").write_text("Unnamed: 0.1,Unnamed: 0,text,label\n0,0,Fine,good\n")
+    assert read(Path("a.csv"), keep_rest=True) == [{"text": "Fine", "label": "good"}]
+    assert not caplog.messages
 
 
 def test_an_unnamed_column_can_be_selected() -> None:
@@ -321,6 +375,13 @@ BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
     "an empty file in gzip": ("a.csv.gz", gzip.compress(b""), r"a\.csv\.gz is empty"),
     "compressed Parquet": ("a.parquet.gz", gzip.compress(b"PAR1"), r"a\.parquet\.gz has an unsupported suffix"),
     "Excel": ("a.xlsx", b"PK\x03\x04", r"a\.xlsx is a spreadsheet\. .*CSV UTF-8.*read_excel"),
+    "a table in a text file": (
+        "a.txt",
+        "text\tlabel\n",
+        r"a\.txt has an unsupported .* table, rename it to \.csv or \.tsv\.$",
+    ),
+    "a ZIP archive": ("a.csv.zip", b"PK\x03\x04", r"a\.csv\.zip has an unsupported suffix\. Unpack it first\.$"),
+    "save_to_disk": ("a.arrow", b"\xff", r"a\.arrow has an unsupported .*load_from_disk, .*to_parquet\.$"),
     "a list of lists": (
         "a.json",
         FRAME.to_json(orient="values"),
@@ -345,6 +406,16 @@ BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
         r'a\.json has no column "text"\. Its columns are: data, next\.',
     ),
     "a key twice": ("a.json", '[{"text": "a", "text": "b", "label": "x"}]', r"the key 'text' occurs more than once"),
+    "R, row names without a column name": (
+        "a.tsv",
+        '"text"\t"label"\n"1"\t"a"\t"good"\n"2"\t"b"\t"bad"\n',
+        r"a\.tsv line 2 must .* the header \(2\), got 3\. .*row\.names=FALSE",
+    ),
+    "a comma in a single row": (
+        "a.csv",
+        "text,label\na,good\nb,c,good\n",
+        r"line 3 must .* got 3\. .* double quotes\.$",
+    ),
     "an ambiguous delimiter": (
         "a.csv",
         "text;label\na;b;c;good\nd;e;f;g;bad\n",
@@ -359,6 +430,13 @@ def test_a_file_in_an_unclear_format_is_reported_in_one_line(fault: str) -> None
     Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=message):
         read(Path(name))
+
+
+def test_lines_above_the_column_names_are_an_error_that_says_what_to_do() -> None:
+    Path("a.csv").write_text("# exported today\ntext,label\na,good\n")
+    remedy = r"Remove any lines above the column names\. .* \(in a command, --delimiter\)\.$"
+    with pytest.raises(UserError, match=rf"^a\.csv line 2 must .* the header \(1\), got 2\. .*{remedy}"):
+        read(Path("a.csv"), wanted=[], keep_rest=True)
 
 
 def test_the_settings_of_params_yaml_reach_every_file() -> None:

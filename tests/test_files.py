@@ -18,7 +18,7 @@ CSV = csv(FEW)
 FIXED = {"type": "fixed"}
 
 
-@pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
+@pytest.mark.parametrize("name", ["validation", "valid", "val", "dev", "eval"])
 def test_the_name_of_a_file_determines_its_split(name: str) -> None:
     files = {"train.csv": CSV, f"{name}.jsonl": jsonl(rows(6, ["good", "bad"], 1)), "test.tsv": CSV.replace(",", "\t")}
     corpus = load_files({**files, ".hidden.csv": "x", "train.csv.dvc": "outs: []"})
@@ -79,7 +79,9 @@ def test_a_directory_of_a_split_must_not_be_a_link_or_contain_directories() -> N
     Path("data/custom/train").unlink()
     Path("elsewhere").rename("data/custom/train")
     Path("data/custom/train/sub").mkdir()
-    with pytest.raises(UserError, match=r"^data/custom/train/sub is a directory\."):
+    with pytest.raises(
+        UserError, match=r"^data/custom/train/sub is a directory\. If its name is a label, write a table"
+    ):
         load_files({}, split=FIXED)
 
 
@@ -122,8 +124,17 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"my.csv": CSV},
         r"data\.directory: .* no train file\. It contains: my\.csv\. Call your file train\.csv",
     ),
+    "a directory of save_to_disk": (
+        {"data-00000-of-00001.arrow": b"", "state.json": "{}"},
+        r"no train file\. It contains: data-00000.*\. Read its directory with datasets\.load_from_disk",
+    ),
+    "archives": ({"train.csv.zip": b"PK"}, r"no train file\. It contains: train\.csv\.zip\. Unpack it first\. "),
+    "a directory for each label": (
+        {"pos/1.txt": "Great", "neg/1.txt": "Awful"},
+        r"It contains: neg, pos\. If the names of directories are labels, write a table train\.csv",
+    ),
     "a missing directory": ({}, r"data\.directory: data/custom does not exist"),
-    "an unsupported suffix": ({"train.txt": "x"}, r"train\.txt has an unsupported suffix\. Save .* \.csv"),
+    "an unsupported suffix": ({"train.xml": "x"}, r"train\.xml has an unsupported suffix\. Save .* \.csv"),
     "too few fields": ({"train.tsv": CSV.replace(",", "\t") + "a\n"}, r"train\.tsv line 42 .*, got 1\. .*quotes"),
     "an unclosed quote": ({"train.csv": CSV + '"a\nb,good\n'}, r"train\.csv line 42 cannot be read .*double quotes"),
     "a line that is not JSON": (

@@ -136,7 +136,7 @@ configs:
 - config_name: words
   data_files:
   - {split: unsupervised, path: words/more.csv}
-  - {split: training, path: words/train.csv}
+  - {split: all, path: words/train.csv}
   - {split: test, path: words/test.csv}
 dataset_info:
 - config_name: stars
@@ -166,12 +166,12 @@ def card(hub: Hub) -> None:
 
 @pytest.mark.usefixtures("card")
 def test_configurations_and_splits_are_chosen_by_name(hub: Hub) -> None:
-    corpus = load(config="words", splits={"train": "training", "test": "test"})
+    corpus = load(config="words", splits={"train": "all", "test": "test"})
     assert (corpus.task.labels, len(corpus.splits["test"])) == (["neg", "pos"], 5)
     assert corpus.origin["config"] == "words"
     assert load(config="stars").task.labels == ["bad", "good"], "the class names are in README.md"
     assert not any("more.csv" in request for request in hub.requests if "GET" in request and "stars" in request)
-    assert list(load_splits(PINNED, "words")) == ["unsupervised", "training", "test"]
+    assert list(load_splits(PINNED, "words")) == ["unsupervised", "all", "test"]
 
 
 @pytest.mark.usefixtures("card")
@@ -183,10 +183,10 @@ def test_configurations_and_splits_are_chosen_by_name(hub: Hub) -> None:
             {"config": "star"},
             r"cannot be loaded with data\.config=\"star\" \(in init, --config\): .*'star' not found.*'stars', 'words'",
         ),
-        ({"config": "words"}, r"no split train\. .*data\.splits .*: unsupervised, training, test"),
+        ({"config": "words"}, r"no split train\. .*data\.splits .*: unsupervised, all, test"),
         (
-            {"config": "words", "splits": {"train": "training", "test": "tset"}},
-            r'no split "tset"\. .*data\.splits .*: unsupervised, training, test',
+            {"config": "words", "splits": {"train": "all", "test": "tset"}},
+            r'no split "tset"\. .*data\.splits .*: unsupervised, all, test',
         ),
         ({"config": "stars", "label_column_name": "lable"}, r'reviews train has no column "lable"\. .* "label"\?'),
     ],

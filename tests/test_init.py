@@ -106,8 +106,11 @@ def columns(**values: list[Any]) -> list[Any]:
 
 LONG = [f"a longer text about number {number}" for number in range(20)]
 SHORT = [f"name {number}" for number in range(20)]
+OBJECTS = [[{"id": number}] for number in range(20)]
+URLS = [f"https://example.com/reviews/2024/from-a-customer/{number}" for number in range(20)]
 FEW = ["a", "b"] * 10
 NUMBERS = [str(number) for number in range(20)]
+FRACTIONS = [f"{number / 10}" for number in range(20)]
 
 
 @pytest.mark.parametrize(
@@ -118,11 +121,24 @@ NUMBERS = [str(number) for number in range(20)]
         ({"hypothesis": LONG, "premise": LONG, "label": FEW}, ["premise", "hypothesis"], "label"),
         ({"title": SHORT, "text": LONG, "label": FEW, "category": FEW}, ["text"], "label"),
         ({"who": SHORT, "what": LONG, "kind": FEW}, ["what"], "kind"),
-        ({"id": NUMBERS, "what": LONG, "grade": [f"{number / 10}" for number in range(20)]}, ["what"], "grade"),
+        ({"id": NUMBERS, "what": LONG, "grade": FRACTIONS}, ["what"], "grade"),
         ({"day": ["2024-01-01", "2024-01-02"] * 10, "what": LONG, "group": FEW}, ["what"], "group"),
         ({"what": LONG, "tags": [["a"], ["b"]] * 10}, ["what"], "tags"),
         ({"text": LONG, "toxicity": FEW, "split": ["train", "Test"] * 10}, ["text"], "toxicity"),
         ({"text": LONG, "transport": ["train", "bus"] * 10}, ["text"], "transport"),
+        ({"Title": SHORT, "Review Text": LONG, "label": FEW}, ["Review Text"], "label"),
+        ({"Subject": SHORT, "EmailText": LONG, "label": FEW}, ["EmailText"], "label"),
+        ({"title": SHORT, "selftext": LONG, "label": FEW}, ["selftext"], "label"),
+        ({"title": LONG, "selftext": SHORT, "label": FEW}, ["title"], "label"),
+        ({"reviews.title": SHORT, "reviews.text": LONG, "label": FEW}, ["reviews.text"], "label"),
+        ({"text-a": LONG, "text-b": LONG, "Star Rating": FEW, "label": FEW}, ["text-a", "text-b"], "label"),
+        ({"what": LONG, "lead_time": FRACTIONS, "choice": FRACTIONS}, ["what"], "choice"),
+        ({"what": LONG, "mood": FEW, "mood confidence": ["0.5", "1.0"] * 10}, ["what"], "mood"),
+        ({"what": LONG, "Time of day": FEW}, ["what"], "Time of day"),
+        ({"what": LONG, "score": FRACTIONS}, ["what"], "score"),
+        ({"Page URL": URLS, "what": LONG, "label": FEW}, ["what"], "label"),
+        ({"text": [f"{number}文" for number in range(20)], "label": FEW}, ["text"], "label"),
+        ({"what": [f"{number}文" for number in range(20)], "label": FEW}, ["what"], "label"),
     ],
 )
 def test_texts_and_labels_are_found_by_name_and_by_shape(
@@ -137,6 +153,8 @@ def test_texts_and_labels_are_found_by_name_and_by_shape(
         ({"text": LONG, "a": FEW, "b": FEW}, "several .* label: a, b. .*several labels.*: --label NAME --label NAME"),
         ({"text": LONG, "category": FEW, "sentiment": FEW}, "several columns .*: category, sentiment.*--label"),
         ({"left": LONG, "right": LONG, "label": FEW}, "several columns could be the text: left, right.*--text"),
+        ({"text": LONG, "Duration (in seconds)": FRACTIONS}, "looks like labels: text, Duration.*--label"),
+        ({"text": LONG, "results": OBJECTS}, "looks like labels: text, results.*export a flat format"),
         ({"text": LONG, "id": NUMBERS}, "looks like labels: text, id.*--label"),
         ({"number": NUMBERS, "label": FEW}, "looks like texts: number, label.*--text"),
     ],
@@ -162,6 +180,7 @@ def test_the_users_choice_wins_and_a_misspelled_column_is_an_error() -> None:
         (["2024-12", " 2025"], "date"),
         (["2024-12", "2024-W52-1"], "text"),
         (["Train", "dev", ""], "split"),
+        (["training", "testing", "eval"], "split"),
         (["train", "train"], "text"),
         (["test", "dev"], "text"),
         (["a", "1"], "text"),
@@ -399,6 +418,18 @@ def test_fields_inside_json_objects_are_columns(repository: Project, tmp_path: P
     assert re.search(r"^review\.n +number +40", out, re.M)
 
 
+def test_objects_among_texts_stay_values(tmp_path: Path) -> None:
+    """Label Studio writes a single choice as a text, and several choices as an object."""
+    lines: list[dict[str, Any]] = [
+        {"text": "a", "topic": "price", "by": {"name": "x"}},
+        {"text": "b", "topic": {"choices": ["price", "staff"]}, "by": None},
+    ]
+    (tmp_path / "r.json").write_text(json.dumps(lines))
+    train = read_files(tmp_path / "r.json", FileFormat(), [], infer_header=True).train
+    assert list(train) == ["text", "topic", "by.name"]
+    assert train["topic"].tolist() == ["price", {"choices": ["price", "staff"]}]
+
+
 def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path: Path) -> None:
     features = Features({"content": Value("string"), "label": ClassLabel(names=NAMES)})
     examples = list(demo.pairs(60))
@@ -425,6 +456,7 @@ UNUSED = 'Warning: column "part" contains names of splits, but it is not used'
     ("parts", "message"),
     [
         (["train", "train", "dev", "test"], 'Split: "part", because'),
+        (["Training", "training", "eval", "testing"], 'Split: "part", because'),
         (["train", "train", "train", "test"], UNUSED),
         (["train", "train", "dev", ""], UNUSED),
     ],
@@ -463,6 +495,20 @@ def test_several_columns_of_0_and_1_are_mentioned(
         assert ("name each column: --label toxic --label 'very rude'\n" in out) == is_mentioned
 
 
+@pytest.mark.parametrize(("columns", "error"), [([], None), (["text"], None), (["Points"], '2 columns named "Points"')])
+def test_columns_with_the_same_name_are_an_error_only_if_they_are_used(
+    columns: list[str], error: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "form.csv").write_text("Points,text,Points,label\n1,Great,2,good\n3,Awful,4,bad\n")
+    if error:
+        with pytest.raises(UserError, match=error):
+            read_files(tmp_path / "form.csv", FileFormat(), columns, infer_header=True)
+    else:
+        train = read_files(tmp_path / "form.csv", FileFormat(), columns, infer_header=True).train
+        assert sorted(train) == ["Points", "label", "text"]
+        assert 'form.csv has 2 columns named "Points". Only the last one is read.' in caplog.text
+
+
 def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Path) -> None:
     source = tmp_path / "reviews.csv"
     write_reviews(source)
@@ -481,11 +527,71 @@ def test_rows_that_were_rejected_in_prodigy_are_a_warning(repository: Project, t
         assert ("rows were rejected or ignored in Prodigy" in out) == warns
 
 
+@pytest.mark.parametrize(
+    ("label", "answers", "arguments", "message"),
+    [
+        ({"label": "POSITIVE"}, ["accept", "reject"], [], "Use --label answer, so that rejected rows are the negative"),
+        ({"label": "POSITIVE"}, ["accept", "reject"], ["--label", "answer"], None),
+        ({"label": "POSITIVE"}, ["accept", "ignore", "reject"], ["--label", "answer"], "rows were ignored in Prodigy"),
+        ({"accept": ["bad"]}, ["accept", "reject"], [], "rows were rejected or ignored in Prodigy"),
+        ({"accept": ["bad"]}, ["accept", "reject"], [], 'Label: "accept", because'),
+    ],
+)
+def test_the_answers_of_prodigy_are_labels_only_if_there_are_no_others(
+    label: dict[str, Any],
+    answers: list[str],
+    arguments: list[str],
+    message: str | None,
+    repository: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    examples = enumerate(text for text, *_ in demo.pairs(60))
+    table = [{"text": text, **label, "answer": answers[number % len(answers)]} for number, text in examples]
+    if "accept" in label:
+        table[::3] = [{**row, "accept": ["good"]} for row in table[::3]]
+    pd.DataFrame(table).to_json(tmp_path / "r.jsonl", orient="records", lines=True)
+    monkeypatch.chdir(repository.root)
+    options = options_parser().parse_args([str(tmp_path / "r.jsonl"), "--no-estimate", "--dry-run", *arguments])
+    if label == {"label": "POSITIVE"} and not arguments:
+        with pytest.raises(UserError, match="is always 'POSITIVE'"):
+            init(options.source, options)
+    else:
+        init(options.source, options)
+    out = capsys.readouterr().out
+    assert message in out if message else "Prodigy" not in out
+
+
 def test_a_common_name_that_is_also_a_value_is_not_a_header() -> None:
     rows = [["question", "Are you there?"], ["statement", "I am."], ["question", "Who?"]]
     assert not guess_header(rows)
     assert guess_header([["text", "act"], *rows])
     assert guess_header([["comment", "2020_2021"], *rows]), "this is not a number"
+
+
+@pytest.mark.parametrize("is_second_header", [True, False])
+def test_a_second_row_with_names_of_columns_is_mentioned(
+    is_second_header: bool,
+    repository: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [["100", "True", text, NAMES[label]] for text, _, label in demo.pairs(40)]
+    names = [["Progress", "Finished", "Q1", "Q2"], ["Progress", "Finished", "How was it?", "Your mood"]]
+    table = [*names, *rows] if is_second_header else [row[2:] for row in rows]
+    pd.DataFrame(table).to_csv(tmp_path / "r.csv", index=False, header=False)
+    monkeypatch.chdir(repository.root)
+    options = options_parser().parse_args([str(tmp_path / "r.csv"), "--no-estimate", "--dry-run"])
+    if is_second_header:
+        with pytest.raises(UserError, match="label"):
+            init(options.source, options)
+    else:
+        init(options.source, options)
+    out = capsys.readouterr().out
+    assert ("The second row repeats names of columns (Progress, Finished)." in out) == is_second_header
+    assert ("The first row looks like data." in out) != is_second_header
 
 
 @pytest.mark.parametrize(

@@ -123,12 +123,22 @@ def test_a_list_is_not_a_class_and_id2label_must_match_the_vectors() -> None:
     assert "[0.2, 0.8]" in load_error({"train.jsonl": jsonl(rows(60, [[0.2, 0.8], [0.5, 0.5]]))})
 
 
-def test_lists_of_one_label_are_classes_if_problem_type_says_so() -> None:
-    files = {"train.jsonl": jsonl(rows(60, [["neg"], ["pos"]]))}
+@pytest.mark.parametrize("labels", [[["neg"], ["pos"], []], ["['neg']", "['pos']", "[]"]])
+def test_lists_of_one_label_are_classes_if_problem_type_says_so(
+    labels: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    files = {"train.jsonl": jsonl(rows(60, labels))}
     assert load_files(files).task.problem_type == SEVERAL
-    corpus = load_files(files, problem_type="single_label_classification")
+    assert 'each list in "label" has at most one label' in caplog.text
+    single = {"problem_type": "single_label_classification"}
+    assert "rows without a label: 20 of 60" in load_error(files, **single)
+    corpus = load_files(files, **single, on_missing="drop")
     assert corpus.task.labels == ["neg", "pos"]
     assert labels_by_row(corpus)[:2] == [0, 1]
+    caplog.clear()
+    several = str(["neg", "pos"]) if isinstance(labels[0], str) else ["neg", "pos"]
+    load_files({"train.jsonl": jsonl([*rows(60, labels), ("both", several)])})
+    assert "at most one label" not in caplog.text
     files = {"train.jsonl": jsonl([*rows(60, [["neg"], ["pos"]]), ("both", ["neg", "pos"])])}
     assert "jsonl line 61" in load_error(files, problem_type="single_label_classification")
 
@@ -176,6 +186,15 @@ def test_a_row_with_an_empty_cell_is_unlabeled_and_a_test_file_may_have_no_label
     assert corpus.task.unlabeled_splits == ["test"]
     corpus = load_files({"test.csv": columns_csv([(0, 0)], 5, 1)}, **COLUMNS, on_missing="drop")
     assert corpus.task.unlabeled_splits == [], "rows of zeros are labeled"
+
+
+def test_a_column_that_is_only_1_or_empty_must_have_zeros() -> None:
+    """A spreadsheet often has 1 for the labels that apply, and nothing for the others."""
+    cells = [("", 1), (1, 1), ("", ""), (0, 1)]
+    for on_missing in ("error", "drop"):
+        message = load_error({"train.csv": columns_csv(cells)}, **COLUMNS, on_missing=on_missing)
+        assert message.startswith('train: "insult" is 1 or empty in every row. If empty means 0, write 0.')
+    assert "rows without a label" in load_error({"train.csv": columns_csv([*cells, (1, 0)])}, **COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +247,8 @@ def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
 def test_names_in_brackets_are_classes() -> None:
     for names in (["[NEG]", "[POS]"], ["(0, 18)", "[18, 65)"]):
         assert load_files({"train.jsonl": jsonl(rows(60, names))}).task.labels == names
-    files = {"train.jsonl": jsonl(rows(60, ["['a']", "['b']"]))}
-    assert load_files(files, problem_type="single_label_classification").task.labels == ["['a']", "['b']"]
+    files = {"train.jsonl": jsonl(rows(60, ["['a', 'b']", "['b', 'c']"]))}
+    assert load_files(files, problem_type="single_label_classification").task.labels == ["['a', 'b']", "['b', 'c']"]
 
 
 @pytest.mark.parametrize(
@@ -573,7 +592,33 @@ def test_a_class_that_consists_of_other_classes_is_a_warning(separator: str) -> 
     [warning] = load_files({"train.csv": csv(rows(60, labels))}).warnings
     assert repr(combination) in warning and "consists of other labels" in warning
     assert "Otherwise, nothing needs to change." in warning
-    assert not load_files({"train.csv": csv(rows(60, [*labels[1:], '"Sport, News"']))}).warnings
+    assert not load_files({"train.csv": csv(rows(60, [*labels[:2], '"Sport, News"']))}).warnings
+
+
+@pytest.mark.parametrize(
+    ("labels", "label"),
+    [
+        (["price, quality", "price, service", "staff"], "price, quality"),
+        (["negative", "positive", "negative#quality", "positive#quality"], "negative#quality"),
+        (["a/b", "b/c", "a/c", "a", "a/d", "d/b"], "a/b"),
+    ],
+)
+def test_a_class_that_shares_parts_with_other_classes_is_a_warning(labels: list[str], label: str) -> None:
+    [warning] = load_files({"train.jsonl": jsonl(rows(60, labels))}).warnings
+    assert f"\"label\" is '{label}', which shares parts with other labels." in warning
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["Sci-Fi & Fantasy", "Action & Adventure", "Action", "arts, crafts", "Food & Drink", "Food & Wine", "Sports"],
+        ["very good", "good", "very bad", "bad", "neutral"],
+        ["1/5", "2/5", "3/5", "4/5", "5/5"],
+        ["A", "A+", "B", "B+", "C++"],
+    ],
+)
+def test_ordinary_names_are_not_taken_for_joined_labels(labels: list[str]) -> None:
+    assert not load_files({"train.jsonl": jsonl(rows(60, labels))}).warnings
 
 
 @pytest.mark.parametrize("placeholder", ["NA", "N/A", "NULL", "\\N", "nan", "<NA>", "None", "#N/A", "-"])
@@ -587,8 +632,32 @@ def test_a_class_that_may_be_a_missing_label_is_a_warning(placeholder: str) -> N
     assert not load_files(files, id2label={"good": "good", "bad": "bad", placeholder: "other"}).warnings
 
 
+@pytest.mark.parametrize("placeholder", ["NULL", "\\N"])
+def test_a_placeholder_among_numbers_is_an_error_that_says_how_to_write_a_missing_label(placeholder: str) -> None:
+    message = load_error({"train.csv": csv(rows(60, [0, 1, placeholder]))})
+    assert f'train.csv line 4: "label" is {placeholder!r}, a word among labels that are numbers.' in message
+    assert "leave these fields empty and set data.on_missing=drop" in message
+    assert "data.on_missing" not in load_error({"train.csv": csv(rows(60, [0, 1, "x"]))})
+
+
 def test_common_classes_are_not_taken_for_missing_labels() -> None:
     assert not load_files({"train.csv": csv(rows(60, ["favor", "against", "none", "NONE OF THESE"]))}).warnings
+
+
+def test_a_class_that_only_the_first_or_the_last_row_has_is_a_warning() -> None:
+    table = rows(60, ["good", "bad"])
+    for place, position in (("line 2", 0), ("line 62", 60)):
+        edge = [*table[:position], ("How was it?", "Response"), *table[position:]]
+        [warning] = load_files({"train.csv": csv(edge), "test.csv": csv(rows(9, ["bad"], 1))}).warnings
+        assert warning.startswith(f"data/custom/train.csv {place}: only the ")
+        assert "'Response'" in warning and "a second header or a total" in warning
+    assert not load_files({"train.csv": csv([*table[:9], ("How was it?", "Response"), *table[9:]])}).warnings
+    assert not load_files({"train.csv": csv([*edge, ("Fine", "good")]), "test.csv": csv([("x", "Response")])}).warnings
+
+
+def test_numbers_that_are_not_whole_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    load_files({"train.csv": csv([*rows(60, [1, 2, 3]), ("Average", 2.04)])})
+    assert "numbers that are not whole in 1 of 61 rows (1.6%), first in data/custom/train.csv line 62." in caplog.text
 
 
 def test_a_label_in_quotes_is_rejected() -> None:

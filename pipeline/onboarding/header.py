@@ -3,6 +3,8 @@
 from itertools import chain
 from statistics import median
 
+import pandas as pd
+
 from pipeline.onboarding.profile import PAIR_NAMES, TEXT_NAMES
 from pipeline.sources.label_values import is_number
 
@@ -31,3 +33,10 @@ def guess_header(rows: list[list[str]]) -> bool:
         if name and (is_number(name) or name in values or long):
             return False
     return True
+
+
+def second_header(table: pd.DataFrame) -> list[str]:
+    """Return the values of the first row that only the second row repeats, if there are several, as in Qualtrics."""
+    columns = [table[name].tolist() for name in table]
+    names = [values[0] for values in columns if values[:1] == values[1:2] and values.count(values[0]) == 2]
+    return names if len(names) > 1 else []

@@ -1,5 +1,6 @@
 """Describe the columns of a table, and find the texts and the labels among them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,12 +17,13 @@ from pipeline.tabular.reading import is_missing
 
 _MAX_LABELS = 100  # A column with more distinct values is only a label if its name or the user says so.
 _EXAMPLES = 3
-# Names that columns often have, in lowercase. If a table has names of several groups, the first group wins.
+# Names that columns often have, normalized. If a table has names of several groups, the first group wins.
 LABEL_NAMES = (
     ("label", "labels"),
     ("target", "class", "category", "sentiment", "intent", "topic", "is_spam", "spam", "toxic"),
     ("stars", "rating", "score", "y"),
 )
+_MEASUREMENTS = {"time", "timestamp", "duration", "confidence", "probability"}  # words in the names of other numbers
 PAIR_NAMES = (
     ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("question1", "question2"),
     ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("query", "passage"),
@@ -30,7 +32,7 @@ PAIR_NAMES = (
 TEXT_NAMES = (
     ("text", "sentence", "review", "content", "comment", "tweet", "message", "document"),
     ("body", "review_text", "reviewtext", "comment_text", "description", "question", "utterance", "query"),
-    ("title", "headline", "subject"),
+    ("title", "headline", "subject"),  # Another column may have the text that belongs to it.
 )
 
 
@@ -43,6 +45,7 @@ class ColumnProfile:
         distinct: The number of distinct values.
         missing: The number of rows without a value.
         length: The mean number of characters of a value.
+        has_words: Whether most values have spaces, or characters of a script without spaces. URLs have neither.
         has_fractions: Whether the values are numbers that are not all whole.
         examples: The first distinct values, formatted for people.
     """
@@ -53,6 +56,7 @@ class ColumnProfile:
     distinct: int
     missing: int
     length: float
+    has_words: bool
     has_fractions: bool
     examples: list[str]
 
@@ -83,6 +87,7 @@ def profile(name: str, column: pd.Series) -> ColumnProfile:
         distinct=len(distinct),
         missing=len(column) - len(values),
         length=float(texts.str.len().mean()) if len(texts) else 0.0,
+        has_words=bool(distinct.str.contains(r"\s|[^\x00-\x7f]").mean() > 0.5),
         has_fractions=bool((numbers % 1 > 0).any()),
         examples=[literal(text) if column_type == "text" else text[:40] for text in distinct.iloc[:_EXAMPLES]],
     )
@@ -94,7 +99,8 @@ def _type(values: pd.Series, distinct: pd.Series, numbers: pd.Series) -> str:
     if any(isinstance(value, list) for value in values):
         return "list"
     lowercase = {text.strip().lower() for text in distinct}
-    if TRAIN in lowercase and len(lowercase) > 1 and lowercase <= SPLIT_ALIASES.keys():
+    splits = {SPLIT_ALIASES.get(text) for text in lowercase}
+    if TRAIN in splits and len(splits) > 1 and None not in splits:
         return "split"
     if len(distinct) == 2 and lowercase in ({"yes", "no"}, {"true", "false"}, {"0", "1"}):
         return "yes/no"
@@ -137,6 +143,11 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
     candidates = [column for column in columns if column.name not in texts and column.type not in ("empty", "split")]
     if chosen := _by_name(candidates, LABEL_NAMES, "label"):
         return chosen
+    candidates = [
+        column
+        for column in candidates
+        if column.type != "number" or _MEASUREMENTS.isdisjoint(_normalize(column.name).split("_"))
+    ]
     few = [column for column in candidates if _has_few_values(column)]
     reason = "it is the only column with few distinct values"
     if not few:  # The labels of a regression may all differ. An index has no fractions.
@@ -144,7 +155,9 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
         reason = "it is the only column of numbers with fractions"
     if not few:
         names = listing(column.name for column in columns)
-        raise UserError(f"none of these columns looks like labels: {names}. Name the label column: --label NAME.")
+        has_objects = any(example.startswith("[{") for column in columns for example in column.examples)
+        hint = " If the labels are inside objects, export a flat format first, such as CSV." if has_objects else ""
+        raise UserError(f"none of these columns looks like labels: {names}. Name the label column: --label NAME.{hint}")
     if len(few) > 1:
         raise _ambiguous("label", [column.name for column in few])
     return Choice([few[0].name], reason)
@@ -171,29 +184,38 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
         UserError: A candidate is missing, or there are several.
     """
     candidates = [column for column in columns if column.name not in labels and column.type == "text"]
-    by_lowercase = {column.name.lower(): column.name for column in candidates}
+    by_name = {_normalize(column.name): column.name for column in candidates}
     for pair in PAIR_NAMES:
-        if set(pair) <= by_lowercase.keys():
-            return Choice([by_lowercase[name] for name in pair], "these are common names for the texts of pairs")
-    if chosen := _by_name(candidates, TEXT_NAMES, "text"):
+        if set(pair) <= by_name.keys():
+            return Choice([by_name[name] for name in pair], "these are common names for the texts of pairs")
+    if chosen := _by_name(candidates, TEXT_NAMES[:-1], "text"):
         return chosen
     if not candidates:
         names = listing(column.name for column in columns)
         raise UserError(f"none of these columns looks like texts: {names}. Name the text column: --text NAME.")
+    candidates = [column for column in candidates if column.has_words] or candidates
     longest, *others = sorted(candidates, key=lambda column: -column.length)
-    if similar := [column.name for column in others if column.length > longest.length / 2]:
-        raise _ambiguous("text", [longest.name, *similar])
+    similar = [column for column in others if column.length > longest.length / 2]
+    if chosen := _by_name([longest, *similar], TEXT_NAMES[-1:], "text"):
+        return chosen
+    if similar:
+        raise _ambiguous("text", [column.name for column in (longest, *similar)])
     return Choice([longest.name], "it has the longest texts" if others else "it is the only column of texts")
 
 
 def _by_name(candidates: Sequence[ColumnProfile], groups: Sequence[Sequence[str]], purpose: str) -> Choice | None:
     for group in groups:
-        matches = [column.name for column in candidates if column.name.lower() in group]
+        matches = [column.name for column in candidates if _normalize(column.name) in group]
         if len(matches) > 1:
             raise _ambiguous(purpose, matches)
         if matches:
             return Choice(matches, f"this is a common name for a {purpose} column")
     return None
+
+
+def _normalize(name: str) -> str:
+    """Return a name of a column in lowercase, with underscores instead of spaces and punctuation."""
+    return re.sub(r"[\W_]+", "_", name.lower()).strip("_")
 
 
 def _ambiguous(purpose: str, names: Sequence[str]) -> UserError:

@@ -18,7 +18,7 @@ from pipeline.sources.label_values import label_values
 from pipeline.sources.raw_rows import require_rows
 from pipeline.tabular.file_format import FileFormat, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
-from pipeline.tabular.reading import Batch, ColumnSelection, check_file, read_file
+from pipeline.tabular.reading import Batch, ColumnSelection, check_file, is_missing, read_file
 
 CUSTOM = Path("data/custom")
 _MAX_NAME_LENGTH = 80  # the limit of data.name
@@ -95,11 +95,12 @@ def _table(batches: Iterable[Batch], source: Path | str) -> pd.DataFrame:
 
 
 def _flatten(rows: pd.DataFrame) -> pd.DataFrame:
-    """Replace columns that contain JSON objects with a column for each field, such as "review.text"."""
+    """Replace columns of JSON objects with a column for each field, such as "review.text"."""
     parts = []
     for name in rows:
         column = rows[name]
-        if any(isinstance(value, dict) for value in column):
+        values = [value for value in column if not is_missing(value)]
+        if values and all(isinstance(value, dict) for value in values):
             fields = pd.json_normalize([value if isinstance(value, dict) else {} for value in column])
             parts.append(fields.add_prefix(f"{name}.").astype(object))
         else:

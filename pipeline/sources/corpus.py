@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, Task
+from pipeline.core.text import literal
 from pipeline.params import DataParams
 from pipeline.sources.files import SPLITS
+from pipeline.sources.label_classes import PLACEHOLDERS
 from pipeline.sources.labels import read_labels
 from pipeline.sources.raw_rows import RawRows
 from pipeline.sources.splits import read_split_values, split_fractions, split_train
 
+_WRONG_ENCODING = "Ã[\x80-\xbf]|â€"  # the bytes of UTF-8, read as cp1252 or latin-1
 _MAX_NUMBERS = 5  # how many row numbers a message lists
 
 
@@ -69,8 +72,35 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
     )
     splits = {split: _labeled_rows(part, labels.splits.get(split), task) for split, part in rows.items()}
     splits, warnings = drop_incomplete(splits, task, params.on_missing)
+    warnings = [*labels.warnings, *_text_warnings(rows, task), *warnings]
     splits |= split_train(splits[TRAIN], split_values, fractions, params.split, task)
-    return Corpus(task, {split: splits[split] for split in task.splits}, {}, [*labels.warnings, *warnings])
+    return Corpus(task, {split: splits[split] for split in task.splits}, {}, warnings)
+
+
+def _text_warnings(rows: Mapping[str, RawRows], task: Task) -> list[str]:
+    """Return warnings for each text column: texts that mean "missing", and texts decoded with a wrong encoding."""
+    warnings = []
+    for name in task.text_columns:
+        texts = pd.concat([part.columns[name].str.strip() for part in rows.values()])
+        placeholders = texts[texts.isin(PLACEHOLDERS - {"None", "-"})]  # These two can be the answer to a question.
+        if len(placeholders):
+            values = " or ".join(map(literal, placeholders.unique()))
+            warnings.append(
+                f'"{name}" is {values} in {_first(placeholders, texts)}. If it means that the text is missing, leave '
+                "these fields empty and set data.on_missing=drop."
+            )
+        garbled = texts[texts.str.contains(_WRONG_ENCODING)]
+        if len(garbled) > 1:
+            warnings.append(
+                f'"{name}" has characters such as "Ã©" or "â€™" in {_first(garbled, texts)}. A program probably read '
+                "these texts in a wrong encoding. Export them again as UTF-8."
+            )
+    return warnings
+
+
+def _first(flagged: pd.Series, texts: pd.Series) -> str:
+    """Format the number and the percentage of flagged texts, and the place of the first one."""
+    return f"{len(flagged):,} of {len(texts):,} rows ({len(flagged) / len(texts):.1%}), first in {flagged.index[0]}"
 
 
 def _labeled_rows(part: RawRows, labels: pd.Series | None, task: Task) -> pd.DataFrame:

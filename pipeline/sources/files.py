@@ -10,17 +10,18 @@ from pipeline.core.paths import users_path
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
 from pipeline.tabular.opening import data_stem
-from pipeline.tabular.reading import FORMATS
+from pipeline.tabular.reading import FORMATS, REMEDIES
 
 SPLITS = (TRAIN, "validation", "test")
 # What the name of a file, the name of a split on the Hub, or a value of data.split.column means.
 SPLIT_ALIASES = {
-    "train": TRAIN, "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
-    "test": "test",
+    "train": TRAIN, "training": TRAIN, "validation": "validation", "valid": "validation", "val": "validation",
+    "dev": "validation", "eval": "validation", "test": "test", "testing": "test",
 }  # fmt: skip
 # What systems and editors leave behind, in lowercase. Files whose name starts with a dot are never visible, either.
 # .dvcignore has the same list, so that these files do not mark a run as outdated.
 _SYSTEM_FILES = ("thumbs.db", "desktop.ini", "~$*", "*~", "*.swp")
+_LABELED = "with the text of each file and the name of its directory"  # what a table has for directories of texts
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
@@ -49,6 +50,10 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
         if not directory.is_dir():
             raise UserError(f"data.directory: {directory} does not exist, or is not a directory.")
         names = f" It contains: {listing(ignored)}." if ignored else ""
+        if remedies := [REMEDIES[suffix] for name in ignored if (suffix := Path(name).suffix) in (".arrow", ".zip")]:
+            names += f" {remedies[0]}"
+        elif any((directory / name).is_dir() for name in ignored):
+            names += f" If the names of directories are labels, write a table train.csv {_LABELED}."
         *others, last = (f"train{suffix}" for suffix in FORMATS)
         raise UserError(
             f"data.directory: {directory} has no train file.{names} Call your file {', '.join(others)} or {last}. If "
@@ -89,7 +94,10 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
                     f"{path} is a link to a directory, and DVC would not notice changes in it. Link its files."
                 )
             if subdirectory := next((file for file in files if file.is_dir()), None):
-                raise UserError(f"{subdirectory} is a directory. Move its files to {path}.")
+                raise UserError(
+                    f"{subdirectory} is a directory. If its name is a label, write a table {path.name}.csv {_LABELED}. "
+                    f"Otherwise, move its files to {path}."
+                )
         if split is None or not files:
             ignored.append(path.name)
         else:

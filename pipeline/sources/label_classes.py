@@ -2,8 +2,10 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
+from itertools import chain
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import listing, literal
@@ -13,11 +15,15 @@ from pipeline.sources.label_values import as_bit, is_code, is_integer, is_minus_
 MAX_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 _MAX_CLASSES = 1000
 _MAX_GROUPS = 5  # how many groups of similar labels a warning lists
-# What programs write for a missing value. "none" and "NONE" are not in the list, because they are common classes.
-_PLACEHOLDERS = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-"}
+# What programs write for a missing value or an error. "none" and "NONE" are not in the list, because they are common
+# classes.
+PLACEHOLDERS = {
+    "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-", "#NAME?", "#VALUE!", "#REF!",
+}  # fmt: skip
 # Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
 _PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")
 _SEPARATORS = ",#/+&\u3001\n "  # characters that people write between labels, but that do not separate labels here
+_CLEAR_SEPARATORS = ",#\u3001\n"  # those that are rare in the name of a class
 
 
 def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[str]]:
@@ -44,7 +50,7 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
         warnings += _check_minus_one(column, numbers)
         _check_class_count(column, names)
     if not (column.is_multi_label or column.id2label or column.schema_names):
-        warnings += _combination_warnings(column) + _placeholder_warnings(column)
+        warnings += _combination_warnings(column) + _placeholder_warnings(column) + _edge_warnings(column)
     return names, numbers, [*warnings, *_look_alike_warnings(column, numbers)]
 
 
@@ -67,7 +73,12 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
         outlier, description = numbers[0], "a number among labels that are words"
         if len(words) < len(numbers):
             outlier, description = words[0], "a word among labels that are numbers"
-        raise UserError(f"{column.describe(outlier)}, {description}. Correct it, or list all labels in data.id2label.")
+        remedy = "Correct it"
+        if outlier in PLACEHOLDERS:
+            remedy = (
+                "If the label is missing, leave these fields empty and set data.on_missing=drop. Otherwise, correct it"
+            )
+        raise UserError(f"{column.describe(outlier)}, {description}. {remedy}, or list all labels in data.id2label.")
     names = sorted(labels)
     if numbers:  # As floats, some long numbers would be equal.
         names.sort(key=Decimal)
@@ -111,15 +122,23 @@ def _too_many(column: LabelColumn, content: str) -> UserError:
 
 
 def _combination_warnings(column: LabelColumn) -> list[str]:
-    """Return a warning if a label consists of other labels joined by a character that does not separate labels."""
+    """Return a warning if a label may be several labels, joined by a character that does not separate labels.
+
+    Ordinary names such as "Food & Wine" and "Food & Drink" share a part, too, so for most characters there must be more
+    labels than parts.
+    """
     labels = column.first_places.keys()
-    for label in labels:
-        for separator in _SEPARATORS:
-            parts = [part.strip() for part in label.split(separator)]
-            if len(parts) > 1 and labels >= set(parts):
+    for separator in _SEPARATORS:
+        parts_by_label = {label: {part.strip() for part in label.split(separator)} for label in labels}
+        joined = {label: parts for label, parts in parts_by_label.items() if len(parts) > 1 and "" not in parts}
+        counts = Counter(chain.from_iterable(joined.values()))
+        may_share = separator in _CLEAR_SEPARATORS or len(set().union(*parts_by_label.values())) < len(labels)
+        for label, parts in joined.items():
+            relation = "consists of other labels" if labels >= parts else "shares parts with other labels"
+            if labels >= parts or (may_share and separator != " " and any(counts[part] > 1 for part in parts)):
                 return [
-                    f"{column.describe(label)}, which consists of other labels. It is read as a class of its own. If a "
-                    'row may have several labels, separate them with ";". Otherwise, nothing needs to change.'
+                    f"{column.describe(label)}, which {relation}. It is read as a class of its own. If a row may have "
+                    'several labels, separate them with ";". Otherwise, nothing needs to change.'
                 ]
     return []
 
@@ -127,7 +146,7 @@ def _combination_warnings(column: LabelColumn) -> list[str]:
 def _placeholder_warnings(column: LabelColumn) -> list[str]:
     """Return a warning if some classes have the names that programs write for a missing value."""
     labels = column.first_places
-    placeholders = [label for label in labels if label in _PLACEHOLDERS and not (label == "-" and "+" in labels)]
+    placeholders = [label for label in labels if label in PLACEHOLDERS and not (label == "-" and "+" in labels)]
     if not placeholders:
         return []
     count = column.count_rows(placeholders)
@@ -138,6 +157,20 @@ def _placeholder_warnings(column: LabelColumn) -> list[str]:
         "If it means that the label is missing, leave these fields empty and set data.on_missing=drop. If it is a "
         "class, list all labels in data.id2label."
     ]
+
+
+def _edge_warnings(column: LabelColumn) -> list[str]:
+    """Return a warning for a class that only the first or the last row has, as in a second header or a total."""
+    warnings = []
+    for split, rows in column.positions.items():
+        for edge, position in (("first", 0), ("last", -1)):
+            labels = column.values[rows.iloc[position]].labels
+            if labels and column.count_rows(labels) == 1:
+                warnings.append(
+                    f"{rows.index[position]}: only the {edge} row of {split} has the label {literal(labels[0])}. If "
+                    "this row is a second header or a total, remove it. Otherwise, nothing needs to change."
+                )
+    return warnings
 
 
 def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:

@@ -110,7 +110,8 @@ class LabelColumn:
 
     def count_rows(self, labels: Collection[str]) -> int:
         """Return the number of rows that have any of the labels."""
-        return self._count_rows([not set(labels).isdisjoint(value.labels) for value in self.values])
+        wanted = set(labels)
+        return self._count_rows([not wanted.isdisjoint(value.labels) for value in self.values])
 
     def _count_rows(self, flags: list[bool]) -> int:
         """Return the number of rows whose value is flagged."""
@@ -149,8 +150,11 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     for location, value in first_occurrences.items():
         if isinstance(value, list) and value and all(item is None for item in value):
             value = None  # In a list of classes, `datasets` writes -1 for a label that is not known.
-        if problem_type == "single_label_classification" and isinstance(value, list) and len(value) == 1:
-            value = value[0]  # Annotation tools such as Doccano write a list even if each text has one label.
+        if problem_type == "single_label_classification":
+            labels = list_from_text(value) if isinstance(value, str) else value
+            if isinstance(labels, list) and len(labels) <= 1:
+                # Annotation tools such as Doccano write a list even if each text has one label.
+                value = labels[0] if labels else None
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
             items = _split_text(value, separator, location, _quoted(names))
@@ -253,9 +257,12 @@ def _check_values(column: LabelColumn) -> None:
     may_list_labels = column.problem_type in (None, "multi_label_classification")
     for value in column.values:
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.items if may_list_labels else [value.raw])):
+            remedy = "Lists of labels are only allowed if data.problem_type is null or multi_label_classification."
+            if any(isinstance(item, dict) for item in value.items):
+                remedy = "Export a flat format that has the label itself in the column."
             raise UserError(
-                f"{value.location}: {column.name} is {literal(value.raw)}. A label must be a string or a number. Lists "
-                "of labels are only allowed if data.problem_type is null or multi_label_classification."
+                f"{value.location}: {column.name} is {literal(value.raw)}. A label must be a string or a number. "
+                f"{remedy}"
             )
         numbers = [item for item in value.items if isinstance(item, (float, Decimal)) and item == item]  # without NaN
         if value.is_list and any(number % 1 for number in numbers):

@@ -126,12 +126,24 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         problem_type = "multi_label_classification"
         reason = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.location}"
         _warn_if_few_lists(column)
+        if all(len(value.items) <= 1 for value in column.values):
+            log.warning(
+                "each list in %s has at most one label. If each text has exactly one label, set data.problem_type="
+                "single_label_classification (in init, --kind single_label_classification).",
+                column.name,
+            )
     elif column.id2label:
         reason = "the classes in data.id2label"
     elif column.schema_names:
         reason = f"class names in the schema of the data ({listing(column.schema_names)})"
     elif are_numbers and not are_integers:
-        problem_type, reason = "regression", "numbers that are not all whole"
+        fractions = [label for label in labels if not is_integer(label)]
+        count, rows = column.count_rows(fractions), sum(column.labeled_counts.values())
+        problem_type = "regression"
+        reason = (
+            f"numbers that are not whole in {count:,} of {rows:,} rows ({count / rows:.1%}), first in "
+            f"{column.first_places[fractions[0]]}"
+        )
     elif are_numbers and len(labels) > MAX_INTEGERS:
         problem_type, reason = "regression", f"more than {MAX_INTEGERS} distinct whole numbers"
     else:

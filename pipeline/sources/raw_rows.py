@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.params import DataParams
-from pipeline.sources.label_values import label_columns, label_values
+from pipeline.sources.label_values import label_columns, label_text, label_values
 from pipeline.tabular.reading import Batch, ColumnSelection
 
 
@@ -54,19 +54,27 @@ def collect_rows(batches: Iterable[Batch], split: str, params: DataParams) -> Ra
     """Collect the rows of a split from at least one batch.
 
     Raises:
-        UserError: A value is not a text or a label.
+        UserError: A value is not a text or a label, or one of several label columns has no 0.
     """
     names, label_names = _columns_as_text(split, params), label_columns(params)
     parts: list[pa.Table] = []
     labels: list[Any] = []
     class_names: list[str] = []
     places: list[str] = []
+    distinct: dict[str, set[str | None]] = {name: set() for name in label_names if len(label_names) > 1}
     for batch in batches:
         rows = range(len(batch.numbers))
         parts.append(pa.table({name: [batch.text(row, name) for row in rows] for name in names}))
         labels += label_values(batch, label_names)
+        for name, texts in distinct.items():
+            texts.update(map(label_text, batch.columns.get(name, ())))
         places += map(batch.where, rows)
         class_names += [name for column in label_names for name in batch.class_names.get(column, ())]
+    if sparse := next((name for name, texts in distinct.items() if texts == {None, "1"}), None):
+        raise UserError(
+            f'{split}: "{sparse}" is 1 or empty in every row. If empty means 0, write 0. Otherwise, remove it from '
+            "data.label_column_name."
+        )
     table = pa.concat_tables(parts).to_pandas().set_axis(places)
     return RawRows(table, pd.Series(labels, table.index, dtype=object), list(dict.fromkeys(class_names)))
 

@@ -12,6 +12,7 @@ from pipeline.sources.corpus import describe_rows
 from pipeline.sources.duplicates import flag_duplicates
 
 _MIN_ROWS = 50  # A model learns little about a class with fewer rows.
+_MAX_LEAKED = 0.05  # a proportion: with more rows that are also in train, the warning says what to do
 _DUPLICATES = {
     "repeated": "rows that duplicate an earlier row",
     "contradictory": "rows that duplicate an earlier row but have a different label",
@@ -94,11 +95,17 @@ def _leak_warnings(leak: Leak, flags: pd.DataFrame, idx: pd.Series) -> list[str]
     }
     if leak.texts == leak.rows:  # These are the same rows.
         del descriptions["texts"]
-    return [
+    warnings = [
         f"{leak.later} has {description}: {describe_rows(idx, flags[flag])}"
         for flag, description in descriptions.items()
         if flags[flag].any()
     ]
+    if leak.earlier == TRAIN and leak.rows > _MAX_LEAKED * len(idx):
+        warnings[0] += (
+            ". If the pipeline makes the splits, set data.split.type=group to keep such rows in the same split. "
+            "Otherwise, set data.on_leakage=drop to remove them from train"
+        )
+    return warnings
 
 
 def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[str, Counts]) -> list[str]:

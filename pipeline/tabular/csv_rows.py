@@ -1,6 +1,7 @@
 """Read the rows of CSV and TSV files. Every row must have as many fields as the header."""
 
 import csv
+import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -9,6 +10,8 @@ from pipeline.core.messages import UserError, log
 from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, take_head
 from pipeline.tabular.opening import OnError, RowError, Rows, decoded_lines, open_text
 
+# pandas calls a column without a name "Unnamed: 2" when it reads it. "Unnamed: 0" is an index.
+_UNNAMED = re.compile(r"|Unnamed: [1-9]\d*")
 _REMEDY = 'enclose it in double quotes and double the quotes inside it: "He said ""yes""."'
 
 
@@ -30,6 +33,7 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
         head = take_head(path, lines, file_format)
         header: list[str] = []
         header_fields: list[str] = []
+        width_remedy = ""
         selected: set[str] = set()
         blank_lines: list[int] = []
         unnamed: list[int] = []  # the positions of the columns without a name, except for an index in the first column
@@ -41,9 +45,12 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 continue
             if not header:
                 header = _header(fields, file_format)
+                width_remedy = _width_remedy(head, len(header))
                 selected.update(select(header))
                 unnamed = [
-                    position for position, name in enumerate(header) if position and not name and name not in selected
+                    position
+                    for position, name in enumerate(header)
+                    if position and _UNNAMED.fullmatch(name) and name not in selected
                 ]
                 if file_format.header:
                     header_fields = fields
@@ -60,10 +67,7 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 yield line, {name: field for name, field in zip(header, fields, strict=True) if name in selected}
             else:
                 first = "header" if file_format.header else "first row"
-                why = (
-                    f"must have as many fields as the {first} ({len(header)}), got {len(fields)}. Enclose a field that "
-                    f"contains a {DELIMITERS[head.delimiter]} or a line break in double quotes."
-                )
+                why = f"must have as many fields as the {first} ({len(header)}), got {len(fields)}. {width_remedy}"
                 on_error(RowError(f"{path} line {line}", why, fields))
         if unnamed_lines:
             log.warning(
@@ -73,32 +77,73 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
             )  # fmt: skip
 
 
+def _width_remedy(head: Head, width: int) -> str:
+    """Return what to do if a row does not have as many fields as the header."""
+    remedy = f"Enclose a field that contains a {DELIMITERS[head.delimiter]} or a line break in double quotes."
+    if width == 1:
+        remedy += (
+            " Remove any lines above the column names. If another character separates the columns, set data.delimiter "
+            "(in a command, --delimiter)."
+        )
+    elif {len(row) for row in head.rows()[1:]} == {width + 1}:
+        remedy += " If R wrote the file, write it again with row.names=FALSE."
+    return remedy
+
+
 def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each row, and the line on which the row starts.
 
     Some programs do not quote fields, especially if tabs, bars or semicolons separate them. A text that starts with a
     double quote then takes all rows up to a text that ends with one. So this logs a warning about the first row that
-    may be such a case.
+    may be such a case, and the number of such rows.
     """
-    reader = csv.reader(chain(head.lines, lines), delimiter=head.delimiter, strict=True)
+    reader = csv.reader(
+        chain(head.lines, lines), delimiter=head.delimiter, skipinitialspace=_has_spaces(head), strict=True
+    )
     line = head.skipped + 1
-    may_warn = head.delimiter != ","  # Texts with line breaks often have commas, too.
+    joined: list[int] = []  # the lines of the rows that may be such cases
+    edges = [{row[position] for row in head.rows()} - {""} for position in (0, -1)]
     try:
         for fields in reader:
             last_line = head.skipped + reader.line_num
-            if may_warn and last_line > line and any(head.delimiter in field for field in fields):
+            if last_line > line and any(_may_be_joined(field, head.delimiter, *edges) for field in fields):
+                joined.append(line)
+            if joined == [line]:
                 log.warning(
                     "%s lines %d to %d are read as one row, because double quotes enclose the line breaks. If they "
                     "should be several rows, find the field that contains double quotes, %s",
                     path, line, last_line, _REMEDY,
                 )  # fmt: skip
-                may_warn = False
             yield line, fields
             line = last_line + 1
+        if len(joined) > 1:
+            log.warning("%s has %s such rows. The first one is in line %d.", path, f"{len(joined):,}", joined[0])
     except csv.Error as error:
         raise UserError(
-            f"{path} line {line} cannot be read ({error}). If a field contains double quotes, {_REMEDY}"
+            f"{path} line {line} cannot be read ({error}). If a field contains double quotes, {_REMEDY} To convert the "
+            'whole file, see "Files" in docs/your_data.md.'
         ) from None
+
+
+def _may_be_joined(field: str, delimiter: str, first_values: set[str], last_values: set[str]) -> bool:
+    """Return whether a field may contain several rows. Texts often contain commas, so their values must look like it.
+
+    Args:
+        first_values: Values of the first column.
+        last_values: Values of the last column.
+    """
+    if delimiter != "," or delimiter not in field:
+        return delimiter in field
+    lines = [line.split(delimiter) for line in field.splitlines()]
+    return any(len(parts) > 1 and parts[-1] in last_values for parts in lines[:-1]) or any(
+        len(parts) > 1 and parts[0] in first_values for parts in lines[1:]
+    )
+
+
+def _has_spaces(head: Head) -> bool:
+    """Return whether a space follows each delimiter in the first line, and some quotes follow such a space."""
+    names = "".join(head.lines[:1]).split(head.delimiter)[1:]
+    return all(name.startswith(" ") for name in names) and any(f'{head.delimiter} "' in line for line in head.lines)
 
 
 def _header(fields: list[str], file_format: FileFormat) -> list[str]:

@@ -105,7 +105,7 @@ def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[s
             byte = escaped[0].encode("utf-8", "surrogateescape")
             raise UserError(
                 f"{path} line {number} contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Save the "
-                "file as UTF-8, or set data.encoding to its encoding, for example cp1252 for older Windows programs "
-                "(in a command, --encoding cp1252)."
+                "file as UTF-8, or set data.encoding (in a command, --encoding) to its encoding, such as cp1252 "
+                "(Western European), cp1251 (Cyrillic) or gb18030 (Chinese)."
             )
         yield line

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, log
 from pipeline.core.text import closest_match, listing, literal
 from pipeline.tabular.csv_rows import csv_rows
 from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
@@ -33,10 +33,15 @@ from pipeline.tabular.parquet_rows import class_names, parquet_batches
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")  # suffixes of the files that can be read
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
+REMEDIES = {  # by the suffix of a file that cannot be read
+    ".txt": "If it is a table, rename it to .csv or .tsv.",
+    ".zip": "Unpack it first.",
+    ".arrow": "Read its directory with datasets.load_from_disk, and write each split with to_parquet.",
+}
 _ROWS = 1 << 15  # rows per batch
 _HEAD = 1 << 16  # bytes that show how a file is encoded
 # A column without a name, such as an index that pandas or R has written, or what trailing delimiters separate.
-_UNNAMED = re.compile(r"|__index_level_\d+__")
+_UNNAMED = re.compile(r"|__index_level_\d+__|Unnamed: \d+(\.\d+)*")
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ class ColumnSelection(NamedTuple):
     remedy: str = "Name one of these columns in params.yaml."
 
     def select(self, path: Path, names: list[str], nested: Sequence[str] = ()) -> list[str]:
-        """Choose the columns to read from a file. Raises UserError if one is missing or occurs more than once.
+        """Choose the columns to read from a file. Raises UserError if a wanted one is missing or occurs more than once.
 
         Args:
             names: The columns of the file. Those without a name are left out, unless they are wanted.
@@ -110,8 +115,10 @@ class ColumnSelection(NamedTuple):
         lowercase = {name.strip().lower() for name in [*names, *nested]}
         selected = dict.fromkeys([*self.wanted, *rest])
         for name in selected:
-            if names.count(name) > 1:
-                raise UserError(f'{path} has {names.count(name)} columns named "{name}". Rename all but one.')
+            if (count := names.count(name)) > 1 and name in self.wanted:
+                raise UserError(f'{path} has {count} columns named "{name}". Rename all but one.')
+            if count > 1:
+                log.warning('%s has %d columns named "%s". Only the last one is read.', path, count, name)
             may_be_missing = name in self.optional and name.strip().lower() not in lowercase
             if name not in names and name not in nested and not may_be_missing:
                 raise self._missing_column(path, name, [*names, *nested])
@@ -168,10 +175,10 @@ def check_file(path: Path, file_format: FileFormat) -> None:
             "pandas.read_excel(..., dtype=str).to_csv(..., index=False)."
         )
     if suffix not in FORMATS or (is_compressed(path) and suffix == ".parquet"):
-        raise UserError(
-            f"{path} has an unsupported suffix. Save it in one of these formats: {', '.join(FORMATS)}. All but "
-            ".parquet may be compressed (.csv.gz)."
+        formats = (
+            f"Save it in one of these formats: {', '.join(FORMATS)}. All but .parquet may be compressed (.csv.gz)."
         )
+        raise UserError(f"{path} has an unsupported suffix. {REMEDIES.get(suffix, formats)}")
     with open_bytes(path) as file:
         head = file.read(_HEAD)
     if not head.removeprefix(codecs.BOM_UTF8).strip():
