@@ -271,9 +271,11 @@ def test_download_warnings_are_at_the_top_and_contradictions_have_a_column(file:
         for text in (page, other)
     )
     assert warnings == [*WARNINGS, *other_warnings]
-    assert [text.partition(": 7 of")[0] for text in other_warnings] == ["train", "validation", "test"], (
+    *truncation_warnings, size_warning = other_warnings
+    assert [text.partition(": 7 of")[0] for text in truncation_warnings] == ["train", "validation", "test"], (
         "in each split, seven pairs are truncated"
     )
+    assert size_warning.startswith("test has only 60 pairs") and "pipeline.folds" in size_warning
     assert visible_text(page).count("with a different label") == 1, "only in the table of duplicates"
     assert re.search(r"with a different label.*4,321\s+1,234", visible_text(other), re.DOTALL)
 
@@ -491,6 +493,7 @@ def test_a_hundred_classes_have_no_matrix(tmp_path: Path) -> None:
     write_inputs(tmp_path, "classes", {**SIZES, "train": 300, "test": 300}, labels=labels)
     page = make_report(tmp_path)
     assert "Confusion matrix" not in page
+    assert "pipeline.folds" not in page, "the test split is large enough"
     assert len(re.findall("labeled class", page)) == 40
     assert len(page) < 1_100_000
 

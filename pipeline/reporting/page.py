@@ -23,6 +23,7 @@ from pipeline.reporting.templates import TEMPLATES, better_or_worse, format_numb
 _MAX_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _MAX_WIDE_COLUMNS = 6  # of a confusion matrix. With more classes, percentages would not fit on the page.
 _CONFUSIONS = 5  # listed
+_MIN_EXAMPLES = 100  # With fewer examples, the interval of an accuracy of 85% is wider than ±7 points.
 _MODEL_THRESHOLD = 0.5  # the probability above which the model predicts class 1 of two
 
 
@@ -74,7 +75,12 @@ def page(results: Results) -> str:
         splits=splits,
         unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
         verdict_split=verdict_split,
-        warnings=[*results.card.warnings, *_truncation_warnings(results), *narrow_intervals],
+        warnings=[
+            *results.card.warnings,
+            *_truncation_warnings(results),
+            *_size_warnings(results, verdict_split),
+            *narrow_intervals,
+        ],
         worse_slices=_worse_slices(
             slices[verdict_split], task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]
         ),
@@ -103,6 +109,17 @@ def training_sizes_page(content: Mapping[str, Any], sentences: Sequence[str]) ->
         script=charts.javascript(),
         sentences=sentences,
     )
+
+
+def _size_warnings(results: Results, split: str) -> list[str]:
+    """Return a warning if a split is small. Folds do not work if the splits are made by date."""
+    count, noun = results.evaluation[split]["n"], results.task.noun
+    if count >= _MIN_EXAMPLES or results.split_type == "datetime":
+        return []
+    return [
+        f"{split} has only {count} {noun}, so its scores are uncertain. To score all labeled {noun} of train and "
+        "validation, run python -m pipeline.folds."
+    ]
 
 
 def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Slice]:
