@@ -124,7 +124,11 @@ def measure(clone: Path, task: str, seed: int, size: int, settings: dict[str, st
 
 
 def labeled_rows(task: str, size: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the names of the text columns of a corpus, and the texts and the label of each row of train."""
+    """Return the names of the text columns of a corpus, and the texts and the label of each row of train.
+
+    Args:
+        size: The number of rows of the demo corpus. Other corpora are returned as a whole.
+    """
     if task == "demo":
         return ["sentence1", "sentence2"], list(pairs(size))
     corpus = load_corpus(load_params().data.model_copy(update={"task": task}))

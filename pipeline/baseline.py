@@ -165,9 +165,8 @@ def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]
     rows = features.shape[0]
     compute = model.predict if task.problem_type == "regression" else model.decision_function
     scores: NDArray[np.float64] = compute(features)
-    if (
-        task.problem_type == "multi_label_classification"
-    ):  # A label that no row of train has, or each row, has no model.
+    # OneVsRestClassifier trains no model for a label that all rows of train have, or none of them.
+    if task.problem_type == "multi_label_classification":
         is_constant = [not hasattr(estimator, "coef_") for estimator in model.estimators_]
         scores[:, is_constant] = np.where(scores[:, is_constant] > 0, -_ABSENT, _ABSENT)
     if task.problem_type != "single_label_classification":

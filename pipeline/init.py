@@ -137,7 +137,7 @@ def init(source: str, options: Namespace) -> None:
             if names := second_header(data.train):
                 message = (
                     f"The second row repeats names of columns ({listing(names)}). If rows below the first one describe "
-                    "the columns, as in exports of Qualtrics, remove them."
+                    "the columns, as in exports from Qualtrics, remove them."
                 )
             _print("", message)
     # Files in data/custom are used where they are.
@@ -205,27 +205,29 @@ def _print(*lines: str) -> None:
         print(printable(line), flush=True)
 
 
+def _prodigy_warning(answers: set[str], columns: list[ColumnProfile], label_names: list[str]) -> str:
+    """Return a warning if rows were rejected or ignored in Prodigy, according to the values of its column "answer"."""
+    if not answers <= _PRODIGY_ANSWERS or answers <= {"accept"}:
+        return ""
+    if label_names == ["answer"]:
+        return 'rows were ignored in Prodigy (column "answer"). Remove them.' if "ignore" in answers else ""
+    if any(column.name == "label" and column.distinct == 1 for column in columns):
+        return (
+            '"label" has a single value, and "answer" says whether it is right (Prodigy). Use --label answer, so that '
+            "rejected rows are the negative class, and remove ignored rows from the file."
+        )
+    return 'rows were rejected or ignored in Prodigy (column "answer"). Remove them from the file.'
+
+
 def _column_values(source: str, data: UserData, options: Namespace) -> dict[str, Any]:
     """Describe the columns, choose the texts and the labels among them, and return the keys of `data` that follow."""
     columns = [profile(str(name), data.train[name]) for name in data.train]
     _print("", *describe_columns(columns), "")
-    answers = set(map(str, data.train.get("answer", ())))
-    candidates = columns
-    if answers <= _PRODIGY_ANSWERS and answers - {"accept"}:
-        warning = 'rows were rejected or ignored in Prodigy (column "answer"). Remove them from the file.'
-        if options.label == ["answer"]:
-            warning = 'rows were ignored in Prodigy (column "answer"). Remove them.' if "ignore" in answers else ""
-        elif any(column.name == "label" and column.distinct == 1 for column in columns):
-            warning = (
-                '"label" has a single value, and "answer" says whether it is right (Prodigy). Use --label answer, so '
-                "that rejected rows are the negative class, and remove ignored rows from the file."
-            )
-        else:
-            candidates = [column for column in columns if column.name != "answer"]
-        if warning:
-            _print(f"Warning: {warning}", "")
+    if warning := _prodigy_warning(set(map(str, data.train.get("answer", ()))), columns, options.label):
+        _print(f"Warning: {warning}", "")
+        columns = [column for column in columns if column.name != "answer" or options.label]
     try:
-        text_names, label_names = _choose_and_explain(candidates, options)
+        text_names, label_names = _choose_and_explain(columns, options)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
     split_column = _find_split_column(data, [column for column in columns if column.name not in label_names])

@@ -65,10 +65,13 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     if comparison.verdict_split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")
     advice = "To adopt B" if comparison.better_side == "B" else "Keep your current params.yaml. To adopt B anyway"
-    # params.yaml may lack a key of train.training_args, and DVC adds a key only after ++.
-    overrides = [as_dvc_override(item) if item.startswith("train.training_args.") else item for item in best]
-    command = shlex.join(["dvc", "exp", "run", *(word for override in overrides for word in ("-S", override))])
-    print(f"\n{advice}: {command}")
+    options = [word for override in best for word in ("-S", _command_override(override))]
+    print(f"\n{advice}: {shlex.join(['dvc', 'exp', 'run', *options])}")
+
+
+def _command_override(override: str) -> str:
+    """Return an override for DVC, which adds a key that params.yaml may lack only after ++."""
+    return as_dvc_override(override) if override.startswith("train.training_args.") else override
 
 
 def main() -> None:

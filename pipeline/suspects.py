@@ -80,8 +80,9 @@ def find_suspects(group: str) -> None:
             "python -m pipeline.folds again."
         )
     suspects, errors = rank(task, rows, predictions), estimate_label_errors(task, predictions)
+    agreement = describe_agreement(predictions)
     write_suspects(directory / "suspects.csv", suspects)
-    write_text(directory / "suspects.html", page(group, task, suspects, errors, describe_agreement(predictions)))
+    write_text(directory / "suspects.html", page(group, task, suspects, errors, agreement))
     if len(errors):
         table = [["labeled as", task.noun, "suspected errors", "95% confidence interval"]]
         table += [
@@ -89,7 +90,7 @@ def find_suspects(group: str) -> None:
             for row in errors.itertuples()
         ]
         print("\n".join(aligned(table, "right")))
-        print(describe_agreement(predictions))
+        print(agreement)
         print("The intervals reflect only the choice of the rows.")
     if warning := describe_degenerate_runs(side, OUT_OF_FOLD):
         print(f"Warning: {warning}. The estimate and the ranking are not meaningful.")

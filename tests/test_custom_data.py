@@ -206,7 +206,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "a list of objects": (
         {"train.jsonl": jsonl(rows(30, [[{"a": 1}], ["b"]]))},
         {},
-        r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a string or a number\. Export a flat format",
+        r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a string or a number\. Export the data in a flat format",
     ),
     "a lone surrogate": (
         {"train.jsonl": jsonl(rows(30, ["b\ud83d", "c"]))},
@@ -502,7 +502,7 @@ def test_a_text_that_may_be_missing_is_a_warning(placeholder: str) -> None:
     assert not load_files({"train.csv": csv(table), "test.csv": csv([("None", "bad")])}).warnings
 
 
-@pytest.mark.parametrize("text", ["Früh", "it\u2019s good"])
+@pytest.mark.parametrize("text", ["Früh", "Straße", "it\u2019s good"])
 def test_texts_that_were_decoded_with_a_wrong_encoding_are_a_warning(text: str) -> None:
     table = rows(60, ["good", "bad"])
     for position in (3, 8):

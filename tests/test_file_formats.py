@@ -268,7 +268,7 @@ def test_rows_that_quotes_join_are_reported_once(name: str, delimiter: str, capl
     assert len(read(Path(name))) == 3
     first, count = caplog.messages
     assert first.startswith(f"{name} lines 3 to 5 are read as one row")
-    assert count == f"{name} has 2 such rows. The first one is in line 3."
+    assert count == f"{name}: double quotes join several lines in 2 rows, first in line 3"
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_texts_and_labels_are_found_by_name_and_by_shape(
         ({"text": LONG, "category": FEW, "sentiment": FEW}, "several columns .*: category, sentiment.*--label"),
         ({"left": LONG, "right": LONG, "label": FEW}, "several columns could be the text: left, right.*--text"),
         ({"text": LONG, "Duration (in seconds)": FRACTIONS}, "looks like labels: text, Duration.*--label"),
-        ({"text": LONG, "results": OBJECTS}, "looks like labels: text, results.*export a flat format"),
+        ({"text": LONG, "results": OBJECTS}, "looks like labels: text, results.*export the data in a flat format"),
         ({"text": LONG, "id": NUMBERS}, "looks like labels: text, id.*--label"),
         ({"number": NUMBERS, "label": FEW}, "looks like texts: number, label.*--text"),
     ],
@@ -568,6 +568,7 @@ def test_a_common_name_that_is_also_a_value_is_not_a_header() -> None:
     assert not guess_header(rows)
     assert guess_header([["text", "act"], *rows])
     assert guess_header([["comment", "2020_2021"], *rows]), "this is not a number"
+    assert guess_header([["Review Text", "2020"], *rows]), "names may have spaces"
 
 
 @pytest.mark.parametrize("is_second_header", [True, False])

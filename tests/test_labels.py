@@ -195,6 +195,8 @@ def test_a_column_that_is_only_1_or_empty_must_have_zeros() -> None:
         message = load_error({"train.csv": columns_csv(cells)}, **COLUMNS, on_missing=on_missing)
         assert message.startswith('train: "insult" is 1 or empty in every row. If empty means 0, write 0.')
     assert "rows without a label" in load_error({"train.csv": columns_csv([*cells, (1, 0)])}, **COLUMNS)
+    files = {"train.csv": columns_csv([(0, 1), (1, 0)]), "test.csv": columns_csv([("", ""), (1, 1)])}
+    load_files(files, **COLUMNS, on_missing="drop")  # Only train must have each label.
 
 
 @pytest.mark.parametrize(
@@ -636,7 +638,7 @@ def test_a_class_that_may_be_a_missing_label_is_a_warning(placeholder: str) -> N
 def test_a_placeholder_among_numbers_is_an_error_that_says_how_to_write_a_missing_label(placeholder: str) -> None:
     message = load_error({"train.csv": csv(rows(60, [0, 1, placeholder]))})
     assert f'train.csv line 4: "label" is {placeholder!r}, a word among labels that are numbers.' in message
-    assert "leave these fields empty and set data.on_missing=drop" in message
+    assert "empty these fields and set data.on_missing=drop" in message
     assert "data.on_missing" not in load_error({"train.csv": csv(rows(60, [0, 1, "x"]))})
 
 
@@ -653,6 +655,8 @@ def test_a_class_that_only_the_first_or_the_last_row_has_is_a_warning() -> None:
         assert "'Response'" in warning and "a second header or a total" in warning
     assert not load_files({"train.csv": csv([*table[:9], ("How was it?", "Response"), *table[9:]])}).warnings
     assert not load_files({"train.csv": csv([*edge, ("Fine", "good")]), "test.csv": csv([("x", "Response")])}).warnings
+    short = {"train.csv": csv([*table, ("Fine", "good")]), "test.csv": csv([("x", "good"), ("y", "bad")])}
+    assert not load_files(short).warnings, "any class may be at the edge of two rows"
 
 
 def test_numbers_that_are_not_whole_are_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,7 +26,7 @@ from pipeline.experiments.learning_curve import (
     run_learning_curve,
     summary_lines,
 )
-from pipeline.experiments.power_law import fit, plausible_curves, predicted_errors
+from pipeline.experiments.power_law import fit_power_laws, plausible_curves, predicted_errors
 from pipeline.experiments.revisions import Run, experiment_commits, group_commits
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.seed_groups import seed_group_name
@@ -44,14 +44,14 @@ OVERRIDES = ["train.max_train_samples=null"]  # tests/params.yaml has a limit
 )
 def test_the_fit_recovers_a_known_curve(asymptote: float, factor: float, exponent: float) -> None:
     errors = asymptote + factor * MULTIPLES ** -float(exponent)
-    curves = fit(MULTIPLES, np.stack([errors, errors]))
+    curves = fit_power_laws(MULTIPLES, np.stack([errors, errors]))
     assert curves == pytest.approx(np.array([[asymptote] * 2, [factor] * 2, [exponent] * 2]), abs=1e-9)
     assert predicted_errors(curves, 2) == pytest.approx(np.full(2, asymptote + factor * 2.0**-exponent))
 
 
 def test_a_fitted_error_never_grows_and_never_becomes_negative() -> None:
     growing, falling_fast, negative = np.linspace(0.1, 0.3, 5), 0.5 - 0.12 * np.arange(5), np.full(5, -0.01)
-    curves = fit(MULTIPLES, np.stack([growing, falling_fast, negative]))
+    curves = fit_power_laws(MULTIPLES, np.stack([growing, falling_fast, negative]))
     errors = np.stack([predicted_errors(curves, multiple) for multiple in (0.1, 1, 2, 1e9)])
     assert errors.min() >= 0
     assert np.diff(errors, axis=0).max() <= 0
@@ -100,7 +100,7 @@ def test_the_smallest_sizes_do_not_decide_alone() -> None:
     """A model that learns nothing from the smallest samples says little about the gain from the next rows."""
     errors = np.array([0.4, 0.4, 0.25, 0.2, 0.19])
     low, _ = gain(plausible_curves(MULTIPLES, jackknives(errors, 0.002, 0.002)))
-    assert low < 0.01 < gain(fit(MULTIPLES, errors[None]))[0]
+    assert low < 0.01 < gain(fit_power_laws(MULTIPLES, errors[None]))[0]
 
 
 def test_too_few_rows_are_rejected_with_the_number_of_points_that_is_possible() -> None:

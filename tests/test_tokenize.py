@@ -47,6 +47,16 @@ def test_a_tokenizer_that_does_not_return_the_token_types_of_the_model_gives_a_w
         assert ("token types" in caplog.text) == (name != "BertTokenizer")
 
 
+def test_a_class_for_a_model_decides_whether_it_has_token_types(
+    raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ALBERT has two token types, but its tokenizer returns none, and there is no other class to set."""
+    model = shutil.copytree(tiny("roberta"), tmp_path / "model")
+    update_json(model / "config.json", type_vocab_size=2)
+    tokenize(raw, model, tmp_path / "out", params(), 1)
+    assert "token types" not in caplog.text
+
+
 def test_a_pair_is_encoded_exactly_as_the_models_tokenizer_does(
     raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:

@@ -157,7 +157,7 @@ class Comparison:
         return f"{self.verdict_split} {self.metric.title}"
 
     @property
-    def units_of_score(self) -> str:
+    def score_suffix(self) -> str:
         """What follows a difference in this score, such as "points of test accuracy" or "in test RMSE"."""
         return f"{'in' if self.metric.is_error else 'points of'} {self.score}"
 
@@ -171,7 +171,7 @@ class Comparison:
     def difference_phrase(self) -> str:
         """The difference that the verdict is about, such as "+1.2 points of test accuracy", with its interval."""
         value = self.metric.format_difference(self.difference.value)
-        return f"{value} {self.units_of_score} ({self.interval})"
+        return f"{value} {self.score_suffix} ({self.interval})"
 
     @property
     def verdict(self) -> str:
@@ -259,7 +259,7 @@ def compare(a: Side, b: Side) -> Comparison:
             task,
             splits[0],
             first.predictions[splits[0]].labels,
-            split_type=None if a.folds else first.split.get("type"),
+            split_type=None if a.folds else first.split_parameters.get("type"),
         ),
         degenerate=[phrase for side in (a, b) if (phrase := describe_degenerate_runs(side, splits[0]))],
     )

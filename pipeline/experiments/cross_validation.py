@@ -52,7 +52,7 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
     directory = FOLDS / group
     _write_predictions(directory / "predictions.parquet", side)
     linear_side = read_side(group, params, linear=True)
-    content = _content(side, linear_side)
+    content = _score_folds(side, linear_side)
     write_json(directory / "scores.json", content)
     print("\n".join(_summary(content, side, linear_side, directory)))
 
@@ -78,7 +78,7 @@ def _write_predictions(path: Path, side: Side) -> None:
         pq.write_table(pa.table(columns), draft)
 
 
-def _content(side: Side, linear_side: Side) -> dict[str, Any]:
+def _score_folds(side: Side, linear_side: Side) -> dict[str, Any]:
     """Return the content of scores.json."""
     [run] = side.runs
     [linear_run] = linear_side.runs
@@ -109,7 +109,8 @@ def _summary(content: dict[str, Any], side: Side, linear_side: Side, directory: 
     rows = [[*header, "linear", task.constant_baseline]]
     for name, entry in content["metrics"].items():
         metric, folds = METRICS[name], entry["folds"]
-        statistics = (mean(folds), stdev(folds), min(folds), max(folds), entry["linear"], entry[task.constant_baseline])
+        statistics = [mean(folds), stdev(folds), min(folds), max(folds)]
+        statistics += [entry["linear"], entry[task.constant_baseline]]
         rows.append([
             f"{OUT_OF_FOLD} {metric.title}",
             metric.format(entry["value"], 2),
@@ -124,7 +125,9 @@ def _summary(content: dict[str, Any], side: Side, linear_side: Side, directory: 
         "The interval reflects the choice of the rows that these models predict, but not of the rows that they learned "
         "from.",
         f"Difference from the linear model: {compare(linear_side, side).difference_phrase}",
-        *reasons_for_narrow_intervals(task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split["type"]),
+        *reasons_for_narrow_intervals(
+            task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split_parameters["type"]
+        ),
         *([f"Warning: {warning}."] if (warning := describe_degenerate_runs(side, OUT_OF_FOLD)) else []),
         f"Signature: {as_line(run.signature)}",
         f"Predictions: {directory / 'predictions.parquet'}",

@@ -152,7 +152,7 @@ def _notes(comparison: Comparison) -> list[str]:
             f"Seeds: {comparison.seeds}. Each score is the mean over its seeds.",
         ]
     if comparison.detectable is not None:
-        size = f"{comparison.metric.format(comparison.detectable)} {comparison.units_of_score}"
+        size = f"{comparison.metric.format(comparison.detectable)} {comparison.score_suffix}"
         notes.append(f"A true difference of roughly {size} is detected about 80% of the time.")
     return notes
 

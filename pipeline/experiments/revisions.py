@@ -65,7 +65,7 @@ class Run(NamedTuple):
         return int(self.parameters[SEED_KEY])
 
     @property
-    def split(self) -> dict[str, Any]:
+    def split_parameters(self) -> dict[str, Any]:
         """The section data.split of params.yaml."""
         return dict(self.parameters.get("data.split", {}))
 

@@ -93,8 +93,8 @@ def _pooled_run(name: str, runs: Sequence[Run]) -> Run:
         UserError: A fold is missing.
     """
     first = runs[0]
-    k = int(first.split["fold"].partition("/")[2])
-    finished = {run.split["fold"] for run in runs}
+    k = int(first.split_parameters["fold"].partition("/")[2])
+    finished = {run.split_parameters["fold"] for run in runs}
     if missing := [fold for number in range(1, k + 1) if (fold := f"{number}/{k}") not in finished]:
         raise UserError(f'{name}: these folds have not run: {", ".join(missing)}. Repeat "python -m pipeline.folds".')
     predictions = [run.predictions[FOLD_SPLIT] for run in runs]

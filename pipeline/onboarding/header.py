@@ -5,7 +5,7 @@ from statistics import median
 
 import pandas as pd
 
-from pipeline.onboarding.profile import PAIR_NAMES, TEXT_NAMES
+from pipeline.onboarding.profile import PAIR_NAMES, TEXT_NAMES, normalize_name
 from pipeline.sources.label_values import is_number
 
 _LONG_NAME = 40  # in characters; longer "names" are texts if the rest of the column is as long
@@ -25,7 +25,8 @@ def guess_header(rows: list[list[str]]) -> bool:
         return False
     columns = [[row[column].strip() for row in rows[1:] if len(row) == len(names)] for column in range(len(names))]
     if names == [str(number) for number in range(len(names))] or any(
-        name.lower() in _TEXT_COLUMNS and name not in values for name, values in zip(names, columns, strict=True)
+        normalize_name(name) in _TEXT_COLUMNS and name not in values
+        for name, values in zip(names, columns, strict=True)
     ):
         return True
     for name, values in zip(names, columns, strict=True):
@@ -36,7 +37,13 @@ def guess_header(rows: list[list[str]]) -> bool:
 
 
 def second_header(table: pd.DataFrame) -> list[str]:
-    """Return the values of the first row that only the second row repeats, if there are several, as in Qualtrics."""
+    """Return the names of columns that the second row repeats, as in exports from Qualtrics.
+
+    There, the second row has the questions, and repeats only the names of columns without a question. So the result is
+    empty if the row repeats fewer than two names, or all of them.
+    """
     columns = [table[name].tolist() for name in table]
-    names = [values[0] for values in columns if values[:1] == values[1:2] and values.count(values[0]) == 2]
-    return names if len(names) > 1 else []
+    names = [
+        values[0] for values in columns if values[0] and values[:1] == values[1:2] and values.count(values[0]) == 2
+    ]
+    return names if 1 < len(names) < len(columns) else []

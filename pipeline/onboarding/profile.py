@@ -45,7 +45,7 @@ class ColumnProfile:
         distinct: The number of distinct values.
         missing: The number of rows without a value.
         length: The mean number of characters of a value.
-        has_words: Whether most values have spaces, or characters of a script without spaces. URLs have neither.
+        has_words: Whether most values contain a space or a character outside ASCII. Most URLs contain neither.
         has_fractions: Whether the values are numbers that are not all whole.
         examples: The first distinct values, formatted for people.
     """
@@ -146,7 +146,7 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
     candidates = [
         column
         for column in candidates
-        if column.type != "number" or _MEASUREMENTS.isdisjoint(_normalize(column.name).split("_"))
+        if column.type != "number" or _MEASUREMENTS.isdisjoint(normalize_name(column.name).split("_"))
     ]
     few = [column for column in candidates if _has_few_values(column)]
     reason = "it is the only column with few distinct values"
@@ -156,7 +156,7 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
     if not few:
         names = listing(column.name for column in columns)
         has_objects = any(example.startswith("[{") for column in columns for example in column.examples)
-        hint = " If the labels are inside objects, export a flat format first, such as CSV." if has_objects else ""
+        hint = " If the labels are inside objects, export the data in a flat format such as CSV." if has_objects else ""
         raise UserError(f"none of these columns looks like labels: {names}. Name the label column: --label NAME.{hint}")
     if len(few) > 1:
         raise _ambiguous("label", [column.name for column in few])
@@ -184,7 +184,7 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
         UserError: A candidate is missing, or there are several.
     """
     candidates = [column for column in columns if column.name not in labels and column.type == "text"]
-    by_name = {_normalize(column.name): column.name for column in candidates}
+    by_name = {normalize_name(column.name): column.name for column in candidates}
     for pair in PAIR_NAMES:
         if set(pair) <= by_name.keys():
             return Choice([by_name[name] for name in pair], "these are common names for the texts of pairs")
@@ -205,7 +205,7 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
 
 def _by_name(candidates: Sequence[ColumnProfile], groups: Sequence[Sequence[str]], purpose: str) -> Choice | None:
     for group in groups:
-        matches = [column.name for column in candidates if _normalize(column.name) in group]
+        matches = [column.name for column in candidates if normalize_name(column.name) in group]
         if len(matches) > 1:
             raise _ambiguous(purpose, matches)
         if matches:
@@ -213,7 +213,7 @@ def _by_name(candidates: Sequence[ColumnProfile], groups: Sequence[Sequence[str]
     return None
 
 
-def _normalize(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return a name of a column in lowercase, with underscores instead of spaces and punctuation."""
     return re.sub(r"[\W_]+", "_", name.lower()).strip("_")
 

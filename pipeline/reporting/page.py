@@ -53,7 +53,7 @@ def page(results: Results) -> str:
         curve_findings=training_curves.describe_curves(
             epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
         ),
-        epochs=epochs,
+        epochs=epochs.to_dict("index"),
         min_rows=MIN_ROWS,
         frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MAX_CLASSES],
         guessing=_guessing(task, predictions[verdict_split]),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,7 +21,10 @@ from pipeline.sources.labels import read_labels
 from pipeline.sources.raw_rows import RawRows
 from pipeline.sources.splits import read_split_values, split_fractions, split_train
 
-_WRONG_ENCODING = "Ã[\x80-\xbf]|â€"  # the bytes of UTF-8, read as cp1252 or latin-1
+# Characters of two or more bytes in UTF-8, decoded as cp1252 or latin-1 by another program.
+_CONTINUATION_BYTES = bytes(range(0x80, 0xC0)).decode("cp1252", "ignore")
+_WRONG_ENCODING = f"[ÃÂâ][{re.escape(_CONTINUATION_BYTES)}\x80-\x9f]"
+_TEXT_PLACEHOLDERS = PLACEHOLDERS - {"None", "-"}  # These two can be the answer to a question.
 _MAX_NUMBERS = 5  # how many row numbers a message lists
 
 
@@ -82,23 +86,23 @@ def _text_warnings(rows: Mapping[str, RawRows], task: Task) -> list[str]:
     warnings = []
     for name in task.text_columns:
         texts = pd.concat([part.columns[name].str.strip() for part in rows.values()])
-        placeholders = texts[texts.isin(PLACEHOLDERS - {"None", "-"})]  # These two can be the answer to a question.
+        placeholders = texts[texts.isin(_TEXT_PLACEHOLDERS)]
         if len(placeholders):
             values = " or ".join(map(literal, placeholders.unique()))
             warnings.append(
-                f'"{name}" is {values} in {_first(placeholders, texts)}. If it means that the text is missing, leave '
-                "these fields empty and set data.on_missing=drop."
+                f'"{name}" is {values} in {_describe_occurrences(placeholders, texts)}. If it means that the text is '
+                "missing, leave these fields empty and set data.on_missing=drop."
             )
         garbled = texts[texts.str.contains(_WRONG_ENCODING)]
         if len(garbled) > 1:
             warnings.append(
-                f'"{name}" has characters such as "Ã©" or "â€™" in {_first(garbled, texts)}. A program probably read '
-                "these texts in a wrong encoding. Export them again as UTF-8."
+                f'"{name}" has characters such as "Ã©" or "â€™" in {_describe_occurrences(garbled, texts)}. Another '
+                "program probably decoded these texts incorrectly. Export them again as UTF-8."
             )
     return warnings
 
 
-def _first(flagged: pd.Series, texts: pd.Series) -> str:
+def _describe_occurrences(flagged: pd.Series, texts: pd.Series) -> str:
     """Format the number and the percentage of flagged texts, and the place of the first one."""
     return f"{len(flagged):,} of {len(texts):,} rows ({len(flagged) / len(texts):.1%}), first in {flagged.index[0]}"
 

@@ -21,7 +21,7 @@ SPLIT_ALIASES = {
 # What systems and editors leave behind, in lowercase. Files whose name starts with a dot are never visible, either.
 # .dvcignore has the same list, so that these files do not mark a run as outdated.
 _SYSTEM_FILES = ("thumbs.db", "desktop.ini", "~$*", "*~", "*.swp")
-_LABELED = "with the text of each file and the name of its directory"  # what a table has for directories of texts
+_TABLE_CONTENT = "with the text of each file and the name of its directory"
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
@@ -50,14 +50,14 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
         if not directory.is_dir():
             raise UserError(f"data.directory: {directory} does not exist, or is not a directory.")
         names = f" It contains: {listing(ignored)}." if ignored else ""
-        if remedies := [REMEDIES[suffix] for name in ignored if (suffix := Path(name).suffix) in (".arrow", ".zip")]:
-            names += f" {remedies[0]}"
-        elif any((directory / name).is_dir() for name in ignored):
-            names += f" If the names of directories are labels, write a table train.csv {_LABELED}."
+        suffixes = {Path(name).suffix.lower() for name in ignored}
+        hints = [f" {REMEDIES[suffix]}" for suffix in sorted(suffixes & {".arrow", ".zip"})]
+        if not hints and any((directory / name).is_dir() for name in ignored):
+            hints = [f" If the names of directories are labels, write a table train.csv {_TABLE_CONTENT}."]
         *others, last = (f"train{suffix}" for suffix in FORMATS)
         raise UserError(
-            f"data.directory: {directory} has no train file.{names} Call your file {', '.join(others)} or {last}. If "
-            'there is a train.csv.dvc, run "dvc pull".'
+            f"data.directory: {directory} has no train file.{names}{''.join(hints)} Call your file "
+            f'{", ".join(others)} or {last}. If there is a train.csv.dvc, run "dvc pull".'
         )
     if ignored := [name for name in ignored if not name.endswith(".dvc")]:
         log.warning(
@@ -95,8 +95,8 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
                 )
             if subdirectory := next((file for file in files if file.is_dir()), None):
                 raise UserError(
-                    f"{subdirectory} is a directory. If its name is a label, write a table {path.name}.csv {_LABELED}. "
-                    f"Otherwise, move its files to {path}."
+                    f"{subdirectory} is a directory. If its name is a label, write a table {path.name}.csv "
+                    f"{_TABLE_CONTENT}. Otherwise, move its files to {path}."
                 )
         if split is None or not files:
             ignored.append(path.name)

@@ -23,7 +23,8 @@ PLACEHOLDERS = {
 # Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
 _PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")
 _SEPARATORS = ",#/+&\u3001\n "  # characters that people write between labels, but that do not separate labels here
-_CLEAR_SEPARATORS = ",#\u3001\n"  # those that are rare in the name of a class
+_CLEAR_SEPARATORS = ",#\u3001\n"  # the ones that class names rarely contain
+_MIN_EDGE_ROWS = 3  # In a smaller split, any class may have only the first or the last row.
 
 
 def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[str]]:
@@ -76,7 +77,8 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
         remedy = "Correct it"
         if outlier in PLACEHOLDERS:
             remedy = (
-                "If the label is missing, leave these fields empty and set data.on_missing=drop. Otherwise, correct it"
+                f"If {literal(outlier)} means that the label is missing, empty these fields and set "
+                "data.on_missing=drop. Otherwise, correct it"
             )
         raise UserError(f"{column.describe(outlier)}, {description}. {remedy}, or list all labels in data.id2label.")
     names = sorted(labels)
@@ -130,16 +132,21 @@ def _combination_warnings(column: LabelColumn) -> list[str]:
     labels = column.first_places.keys()
     for separator in _SEPARATORS:
         parts_by_label = {label: {part.strip() for part in label.split(separator)} for label in labels}
-        joined = {label: parts for label, parts in parts_by_label.items() if len(parts) > 1 and "" not in parts}
-        counts = Counter(chain.from_iterable(joined.values()))
-        may_share = separator in _CLEAR_SEPARATORS or len(set().union(*parts_by_label.values())) < len(labels)
-        for label, parts in joined.items():
-            relation = "consists of other labels" if labels >= parts else "shares parts with other labels"
-            if labels >= parts or (may_share and separator != " " and any(counts[part] > 1 for part in parts)):
-                return [
-                    f"{column.describe(label)}, which {relation}. It is read as a class of its own. If a row may have "
-                    'several labels, separate them with ";". Otherwise, nothing needs to change.'
-                ]
+        combinations = {label: parts for label, parts in parts_by_label.items() if len(parts) > 1 and "" not in parts}
+        counts = Counter(chain.from_iterable(combinations.values()))
+        has_fewer_parts = separator != " " and len(set().union(*parts_by_label.values())) < len(labels)
+        can_share_parts = separator in _CLEAR_SEPARATORS or has_fewer_parts
+        for label, parts in combinations.items():
+            if labels >= parts:
+                relation = "consists of other labels"
+            elif can_share_parts and any(counts[part] > 1 for part in parts):
+                relation = "shares parts with other labels"
+            else:
+                continue
+            return [
+                f"{column.describe(label)}, which {relation}. It is read as a class of its own. If a row may have "
+                'several labels, separate them with ";". Otherwise, nothing needs to change.'
+            ]
     return []
 
 
@@ -163,6 +170,8 @@ def _edge_warnings(column: LabelColumn) -> list[str]:
     """Return a warning for a class that only the first or the last row has, as in a second header or a total."""
     warnings = []
     for split, rows in column.positions.items():
+        if len(rows) < _MIN_EDGE_ROWS:
+            continue
         for edge, position in (("first", 0), ("last", -1)):
             labels = column.values[rows.iloc[position]].labels
             if labels and column.count_rows(labels) == 1:

@@ -259,7 +259,7 @@ def _check_values(column: LabelColumn) -> None:
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.items if may_list_labels else [value.raw])):
             remedy = "Lists of labels are only allowed if data.problem_type is null or multi_label_classification."
             if any(isinstance(item, dict) for item in value.items):
-                remedy = "Export a flat format that has the label itself in the column."
+                remedy = "Export the data in a flat format such as CSV, with only the label in this column."
             raise UserError(
                 f"{value.location}: {column.name} is {literal(value.raw)}. A label must be a string or a number. "
                 f"{remedy}"

@@ -61,20 +61,22 @@ def collect_rows(batches: Iterable[Batch], split: str, params: DataParams) -> Ra
     labels: list[Any] = []
     class_names: list[str] = []
     places: list[str] = []
-    distinct: dict[str, set[str | None]] = {name: set() for name in label_names if len(label_names) > 1}
+    checked_names = label_names if split == TRAIN and len(label_names) > 1 else []
+    values_by_column: dict[str, set[str | None]] = {name: set() for name in checked_names}
     for batch in batches:
         rows = range(len(batch.numbers))
         parts.append(pa.table({name: [batch.text(row, name) for row in rows] for name in names}))
         labels += label_values(batch, label_names)
-        for name, texts in distinct.items():
-            texts.update(map(label_text, batch.columns.get(name, ())))
+        for name, values in values_by_column.items():
+            values.update(map(label_text, batch.columns.get(name, ())))
         places += map(batch.where, rows)
         class_names += [name for column in label_names for name in batch.class_names.get(column, ())]
-    if sparse := next((name for name, texts in distinct.items() if texts == {None, "1"}), None):
-        raise UserError(
-            f'{split}: "{sparse}" is 1 or empty in every row. If empty means 0, write 0. Otherwise, remove it from '
-            "data.label_column_name."
-        )
+    for name, values in values_by_column.items():
+        if values == {None, "1"}:
+            raise UserError(
+                f'{split}: "{name}" is 1 or empty in every row. If empty means 0, write 0. Otherwise, remove it from '
+                "data.label_column_name."
+            )
     table = pa.concat_tables(parts).to_pandas().set_axis(places)
     return RawRows(table, pd.Series(labels, table.index, dtype=object), list(dict.fromkeys(class_names)))
 

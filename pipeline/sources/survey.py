@@ -95,17 +95,17 @@ def _leak_warnings(leak: Leak, flags: pd.DataFrame, idx: pd.Series) -> list[str]
     }
     if leak.texts == leak.rows:  # These are the same rows.
         del descriptions["texts"]
-    warnings = [
-        f"{leak.later} has {description}: {describe_rows(idx, flags[flag])}"
-        for flag, description in descriptions.items()
-        if flags[flag].any()
-    ]
+    remedies = {}
     if leak.earlier == TRAIN and leak.rows > _MAX_LEAKED * len(idx):
-        warnings[0] += (
+        remedies["rows"] = (
             ". If the pipeline makes the splits, set data.split.type=group to keep such rows in the same split. "
             "Otherwise, set data.on_leakage=drop to remove them from train"
         )
-    return warnings
+    return [
+        f"{leak.later} has {description}: {describe_rows(idx, flags[flag])}{remedies.get(flag, '')}"
+        for flag, description in descriptions.items()
+        if flags[flag].any()
+    ]
 
 
 def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[str, Counts]) -> list[str]:

@@ -10,8 +10,8 @@ from pipeline.core.messages import UserError, log
 from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, take_head
 from pipeline.tabular.opening import OnError, RowError, Rows, decoded_lines, open_text
 
-# pandas calls a column without a name "Unnamed: 2" when it reads it. "Unnamed: 0" is an index.
-_UNNAMED = re.compile(r"|Unnamed: [1-9]\d*")
+# The name of a column without a name, after pandas has read and written it. "Unnamed: 0" is an index.
+_UNNAMED_NON_INDEX = re.compile(r"|Unnamed: [1-9]\d*")
 _REMEDY = 'enclose it in double quotes and double the quotes inside it: "He said ""yes""."'
 
 
@@ -50,7 +50,7 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 unnamed = [
                     position
                     for position, name in enumerate(header)
-                    if position and _UNNAMED.fullmatch(name) and name not in selected
+                    if position and _UNNAMED_NON_INDEX.fullmatch(name) and name not in selected
                 ]
                 if file_format.header:
                     header_fields = fields
@@ -101,23 +101,28 @@ def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[
         chain(head.lines, lines), delimiter=head.delimiter, skipinitialspace=_has_spaces(head), strict=True
     )
     line = head.skipped + 1
-    joined: list[int] = []  # the lines of the rows that may be such cases
-    edges = [{row[position] for row in head.rows()} - {""} for position in (0, -1)]
+    suspicious_lines: list[int] = []
+    first_values, last_values = ({row[position] for row in head.rows()} - {""} for position in (0, -1))
     try:
         for fields in reader:
             last_line = head.skipped + reader.line_num
-            if last_line > line and any(_may_be_joined(field, head.delimiter, *edges) for field in fields):
-                joined.append(line)
-            if joined == [line]:
-                log.warning(
-                    "%s lines %d to %d are read as one row, because double quotes enclose the line breaks. If they "
-                    "should be several rows, find the field that contains double quotes, %s",
-                    path, line, last_line, _REMEDY,
-                )  # fmt: skip
+            if last_line > line and any(
+                _may_be_joined(field, head.delimiter, first_values, last_values) for field in fields
+            ):
+                if not suspicious_lines:
+                    log.warning(
+                        "%s lines %d to %d are read as one row, because double quotes enclose the line breaks. If they "
+                        "should be several rows, find the field that contains double quotes, %s",
+                        path, line, last_line, _REMEDY,
+                    )  # fmt: skip
+                suspicious_lines.append(line)
             yield line, fields
             line = last_line + 1
-        if len(joined) > 1:
-            log.warning("%s has %s such rows. The first one is in line %d.", path, f"{len(joined):,}", joined[0])
+        if len(suspicious_lines) > 1:
+            log.warning(
+                "%s: double quotes join several lines in %s rows, first in line %d",
+                path, f"{len(suspicious_lines):,}", suspicious_lines[0],
+            )  # fmt: skip
     except csv.Error as error:
         raise UserError(
             f"{path} line {line} cannot be read ({error}). If a field contains double quotes, {_REMEDY} To convert the "
@@ -126,7 +131,10 @@ def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[
 
 
 def _may_be_joined(field: str, delimiter: str, first_values: set[str], last_values: set[str]) -> bool:
-    """Return whether a field may contain several rows. Texts often contain commas, so their values must look like it.
+    """Return whether a field may contain several rows.
+
+    Texts often contain commas. So with commas, a line must also start with a value of the first column, or end with one
+    of the last column.
 
     Args:
         first_values: Values of the first column.
@@ -135,9 +143,9 @@ def _may_be_joined(field: str, delimiter: str, first_values: set[str], last_valu
     if delimiter != "," or delimiter not in field:
         return delimiter in field
     lines = [line.split(delimiter) for line in field.splitlines()]
-    return any(len(parts) > 1 and parts[-1] in last_values for parts in lines[:-1]) or any(
-        len(parts) > 1 and parts[0] in first_values for parts in lines[1:]
-    )
+    ends_like_a_row = any(len(parts) > 1 and parts[-1] in last_values for parts in lines[:-1])
+    starts_like_a_row = any(len(parts) > 1 and parts[0] in first_values for parts in lines[1:])
+    return ends_like_a_row or starts_like_a_row
 
 
 def _has_spaces(head: Head) -> bool:

@@ -105,7 +105,7 @@ class ColumnSelection(NamedTuple):
     remedy: str = "Name one of these columns in params.yaml."
 
     def select(self, path: Path, names: list[str], nested: Sequence[str] = ()) -> list[str]:
-        """Choose the columns to read from a file. Raises UserError if a wanted one is missing or occurs more than once.
+        """Choose the columns to read from a file. Raises UserError if a wanted column is missing or is there twice.
 
         Args:
             names: The columns of the file. Those without a name are left out, unless they are wanted.
