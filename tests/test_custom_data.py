@@ -206,7 +206,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "a list of objects": (
         {"train.jsonl": jsonl(rows(30, [[{"a": 1}], ["b"]]))},
         {},
-        r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a string or a number\. Export the data in a flat format",
+        r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a string or a number\. Export the data in a flat",
     ),
     "a lone surrogate": (
         {"train.jsonl": jsonl(rows(30, ["b\ud83d", "c"]))},
