@@ -217,20 +217,22 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
     """It could pull the curve down, although the model has only failed to learn."""
     labels, luck = np.arange(400) % 2, np.random.default_rng(0).random(400)
 
-    def side(rows: int, *, collapsed: bool) -> Side:
+    def side(rows: int, *, collapsed: bool = False, examples: int = 400) -> Side:
         random, runs = np.random.default_rng(rows), []
         for seed in (1, 2):
             right = luck < 0.95 - 3 * rows**-0.5 + 0.01 * random.standard_normal()
             predicted = np.zeros(400, dtype=int) if collapsed else np.where(right, labels, 1 - labels)
-            logits = np.zeros((400, 2))
-            predictions = Predictions(np.arange(400), labels, predicted, logits, logits + 0.5, None)
+            logits = np.zeros((examples, 2))
+            predictions = Predictions(
+                np.arange(examples), labels[:examples], predicted[:examples], logits, logits + 0.5, None
+            )
             names = {name: name for name in ("task", "metrics", "validation", "checkpoint", "code")}
             values = {"name": f"{rows}-{seed}", "task": DEMO, "signature": names | {"seed": f"{seed}"}}
             runs.append(SimpleNamespace(predictions={"validation": predictions}, **values))
         return Side(f"{rows}", cast("list[Run]", runs))
 
     rows = [160, 320, 640, 1280]
-    clean = _content([side(number, collapsed=False) for number in rows[1:]], rows[1:])
+    clean = _content([side(number) for number in rows[1:]], rows[1:])
     assert clean["gains"][-1]["high"] > 0.005
     content = _content([side(number, collapsed=number == degenerate_size) for number in rows], rows)
     assert [bool(point["warning"]) for point in content["points"]] == [number == degenerate_size for number in rows]
@@ -241,6 +243,9 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
     assert all(entry["rows"] >= 320 and 0 <= entry["value"] <= 1 for entry in content["curve"])
     text = "\n".join(summary_lines({**content, "caveats": []}))
     assert f"Warning: {degenerate_size} is degenerate in 2 of 2 runs" in text
+    assert "not reliable" not in text, "400 examples are enough"
+    [warning] = _content([side(number, examples=60) for number in rows], rows)["warnings"]
+    assert warning == "Warning: validation has only 60 pairs, so the prediction is not reliable."
     assert ("This curve gives no prediction." in text) == (degenerate_size == 1280)
     layers = training_sizes(content["points"], content["curve"], "accuracy")["layer"]
     assert len(layers) == (5 if content["curve"] else 2), (

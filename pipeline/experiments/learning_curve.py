@@ -21,11 +21,13 @@ from pipeline.experiments.sides import Side, describe_degenerate_runs, read_side
 SIZE = "train.max_train_samples"
 _SPLIT = "validation"
 _MIN_ROWS = 10  # in the smallest sample
+_MIN_EXAMPLES = 100  # in validation, see docs/few_rows.md
 _CAVEATS = [
     "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
     "The gains hold only for new rows from the same source as the rows of train.",
     "The form of the curve is an assumption, so the prediction ends at twice the number of rows.",
     "The fitted curves never get worse with more rows, so the curve never predicts a worse score.",
+    "If the score improves faster and faster, as it may with a few hundred rows, the prediction is too low.",
     "With train.keep: best, the scores are slightly optimistic, because validation also chose the epoch.",
 ]
 _NO_PREDICTION = (
@@ -115,9 +117,12 @@ def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
     prediction: dict[str, Any] = {"curve": [], "gains": []}
     if len(fitted) >= MIN_SIZES and rows[-1] in fitted:
         prediction = _prediction(name, fitted)
+    examples = len(first.predictions[_SPLIT].idx)
+    warnings = [f"Warning: {point['warning']}." for point in points if point["warning"]]
+    if examples < _MIN_EXAMPLES:
+        warnings.append(f"Warning: {_SPLIT} has only {examples} {task.noun}, so the prediction is not reliable.")
     return {
-        "warnings": [f"Warning: {point['warning']}." for point in points if point["warning"]],
-        "metric": name, "examples": len(first.predictions[_SPLIT].idx), "noun": task.noun, "points": points,
+        "warnings": warnings, "metric": name, "examples": examples, "noun": task.noun, "points": points,
         **prediction, "signature": as_line(sides[-1].signature),
     }  # fmt: skip
 
