@@ -26,7 +26,7 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
     """Return the most suspicious 10% of the rows (at least 50, at most 1,000), the most suspicious one first.
 
     A row is suspicious if the loss of its label is high for a model that was not trained on it (Chong, Hong and Manning
-    2022, https://aclanthology.org/2022.findings-emnlp.330). For a regression, the loss is the squared error.
+    2022, https://aclanthology.org/2022.emnlp-main.618). For a regression, the loss is the squared error.
 
     Args:
         rows: `SourceRows.labeled`.
