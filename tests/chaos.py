@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 # DVC rewrites these two files in place. A kill at that moment truncates one of them, and DVC then fails until the user
-# removes it (https://github.com/treeverse/dvc/issues/7615). The keys are parts of DVC's messages.
+# removes it (for rwlock, see https://github.com/treeverse/dvc/issues/7615). The keys are parts of DVC's messages.
 TRUNCATED = {"Unable to read RWLock-file": Path(".dvc", "tmp", "rwlock"), "'./dvc.lock' ": Path("dvc.lock")}
 
 

@@ -161,7 +161,7 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
     lines: list[str] = []
     # While DVC sets up an experiment, params.yaml in the workspace contains its parameters. A second DVC process would
     # mistake them for the user's, and could even run the first experiment again.
-    # https://github.com/treeverse/dvc/blob/3.67.0/dvc/repo/experiments/queue/base.py
+    # https://github.com/treeverse/dvc/blob/3.67.1/dvc/repo/experiments/queue/base.py
     with FileLock(_SETUP_LOCK):
         _require_unchanged(experiment)
         if children.signals:

@@ -23,7 +23,8 @@ def parquet_batches(
     """
     start = 0
     try:
-        # By default, the reader keeps everything that it has read: https://github.com/apache/arrow/issues/39808
+        # With `pre_buffer`, the default, the reader keeps everything that it has read:
+        # https://github.com/apache/arrow/issues/39808 and https://github.com/apache/arrow/issues/49923
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             schema = file.schema_arrow
             names = select(schema.names, _nested_fields(schema))
