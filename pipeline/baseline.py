@@ -165,7 +165,7 @@ def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]
     rows = features.shape[0]
     compute = model.predict if task.problem_type == "regression" else model.decision_function
     scores: NDArray[np.float64] = compute(features)
-    # OneVsRestClassifier trains no model for a label that all rows of train have, or none of them.
+    # If no row of train has a label, or every row has it, OneVsRestClassifier returns 0 or 1 instead of a logit.
     if task.problem_type == "multi_label_classification":
         is_constant = [not hasattr(estimator, "coef_") for estimator in model.estimators_]
         scores[:, is_constant] = np.where(scores[:, is_constant] > 0, -_ABSENT, _ABSENT)

@@ -210,7 +210,9 @@ def _prodigy_warning(answers: set[str], columns: list[ColumnProfile], label_name
     if not answers <= _PRODIGY_ANSWERS or answers <= {"accept"}:
         return ""
     if label_names == ["answer"]:
-        return 'rows were ignored in Prodigy (column "answer"). Remove them.' if "ignore" in answers else ""
+        return (
+            'rows were ignored in Prodigy (column "answer"). Remove them from the file.' if "ignore" in answers else ""
+        )
     if any(column.name == "label" and column.distinct == 1 for column in columns):
         return (
             '"label" has a single value, and "answer" says whether it is right (Prodigy). Use --label answer, so that '
@@ -225,6 +227,7 @@ def _column_values(source: str, data: UserData, options: Namespace) -> dict[str,
     _print("", *describe_columns(columns), "")
     if warning := _prodigy_warning(set(map(str, data.train.get("answer", ()))), columns, options.label):
         _print(f"Warning: {warning}", "")
+        # "answer" says whether the label is right, so it is a label only if the user says so.
         columns = [column for column in columns if column.name != "answer" or options.label]
     try:
         text_names, label_names = _choose_and_explain(columns, options)

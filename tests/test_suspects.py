@@ -21,12 +21,7 @@ from kinds import TASKS
 from pipeline.cleaning.corrections import Corrections, correct, require_custom_data
 from pipeline.cleaning.error_count import describe_agreement, estimate_label_errors
 from pipeline.cleaning.ranking import label_name, rank
-from pipeline.cleaning.report import (
-    page,
-    read_verdicts,
-    require_writable,
-    write_suspects,
-)
+from pipeline.cleaning.report import page, read_verdicts, require_writable, write_suspects
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task

@@ -50,7 +50,7 @@ def test_a_tokenizer_that_does_not_return_the_token_types_of_the_model_gives_a_w
 def test_a_class_for_a_model_decides_whether_it_has_token_types(
     raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ALBERT has two token types, but its tokenizer returns none, and there is no other class to set."""
+    """The config.json of ALBERT has two token types, but its own class returns none, so the advice would not help."""
     model = shutil.copytree(tiny("roberta"), tmp_path / "model")
     update_json(model / "config.json", type_vocab_size=2)
     tokenize(raw, model, tmp_path / "out", params(), 1)

@@ -62,6 +62,7 @@ def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -
             "classes": class_scores(labels, predicted, task.outputs),
         }
         if threshold is not None:
+            # The threshold holds for probabilities with six digits, see evaluate.py.
             predicted_at_threshold = (predictions.probability[:, 1].round(6) >= threshold).astype(int)
             entries["at_threshold"] = {
                 "accuracy": accuracy(labels, predicted_at_threshold),

@@ -18,6 +18,8 @@ _GROUPS = 200
 # If two models are right on the same examples except for fewer than these, the interval of their difference may be too
 # narrow. See tests/test_uncertainty.py.
 MIN_CHANGED = 10
+# With fewer examples, the interval of an accuracy of 85% is wider than ±7 points.
+MIN_EXAMPLES = 100
 # If a class has fewer examples than these, the intervals of these scores are too narrow. See the simulation in
 # tests/test_statistics.py.
 MIN_PER_CLASS = 20

@@ -158,7 +158,7 @@ class Comparison:
 
     @property
     def score_suffix(self) -> str:
-        """What follows a difference in this score, such as "points of test accuracy" or "in test RMSE"."""
+        """The words after the value of a difference, such as "points of test accuracy" or "in test RMSE"."""
         return f"{'in' if self.metric.is_error else 'points of'} {self.score}"
 
     @property

@@ -126,7 +126,7 @@ def _summary(content: dict[str, Any], side: Side, linear_side: Side, directory: 
         "from.",
         f"Difference from the linear model: {compare(linear_side, side).difference_phrase}",
         *reasons_for_narrow_intervals(
-            task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split_parameters["type"]
+            task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split_parameters.get("type")
         ),
         *([f"Warning: {warning}."] if (warning := describe_degenerate_runs(side, OUT_OF_FOLD)) else []),
         f"Signature: {as_line(run.signature)}",

@@ -9,7 +9,7 @@ from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
-from pipeline.evaluation.uncertainty import BOUNDS, difference, jackknife, score_intervals
+from pipeline.evaluation.uncertainty import BOUNDS, MIN_EXAMPLES, difference, jackknife, score_intervals
 from pipeline.experiments.identity import SEED_KEY, load_overridden_params
 from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
@@ -21,7 +21,6 @@ from pipeline.experiments.sides import Side, describe_degenerate_runs, read_side
 SIZE = "train.max_train_samples"
 _SPLIT = "validation"
 _MIN_ROWS = 10  # in the smallest sample
-_MIN_EXAMPLES = 100  # in validation, see docs/few_rows.md
 _CAVEATS = [
     "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
     "The gains hold only for new rows from the same source as the rows of train.",
@@ -119,7 +118,7 @@ def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
         prediction = _prediction(name, fitted)
     examples = len(first.predictions[_SPLIT].idx)
     warnings = [f"Warning: {point['warning']}." for point in points if point["warning"]]
-    if examples < _MIN_EXAMPLES:
+    if examples < MIN_EXAMPLES:
         warnings.append(f"Warning: {_SPLIT} has only {examples} {task.noun}, so the prediction is not reliable.")
     return {
         "warnings": warnings, "metric": name, "examples": examples, "noun": task.noun, "points": points,

@@ -66,7 +66,7 @@ class Run(NamedTuple):
 
     @property
     def split_parameters(self) -> dict[str, Any]:
-        """The section data.split of params.yaml."""
+        """The section data.split of params.yaml. Empty if the run has no such section."""
         return dict(self.parameters.get("data.split", {}))
 
 
@@ -80,7 +80,7 @@ def read_runs(name: str, seeds: int | None = None, *, linear: bool = False) -> l
         linear: Whether to read the predictions of the linear model instead of those of the fine-tuned model.
 
     Raises:
-        UserError: The run does not exist, or a result is incomplete.
+        UserError: The run does not exist, or a result is incomplete, mixes several runs or is not in the cache.
     """
     if name == BASELINE and _commit(name):
         log.warning('"%s" means the linear model. To compare the revision with this name, use its commit.', BASELINE)

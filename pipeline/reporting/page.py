@@ -14,7 +14,7 @@ from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals
+from pipeline.evaluation.uncertainty import MIN_EXAMPLES, reasons_for_narrow_intervals
 from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import MIN_ROWS, Slice, score_slices, slice_metrics
@@ -23,7 +23,6 @@ from pipeline.reporting.templates import TEMPLATES, better_or_worse, format_numb
 _MAX_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _MAX_WIDE_COLUMNS = 6  # of a confusion matrix. With more classes, percentages would not fit on the page.
 _CONFUSIONS = 5  # listed
-_MIN_EXAMPLES = 100  # With fewer examples, the interval of an accuracy of 85% is wider than ±7 points.
 _MODEL_THRESHOLD = 0.5  # the probability above which the model predicts class 1 of two
 
 
@@ -114,7 +113,7 @@ def training_sizes_page(content: Mapping[str, Any], sentences: Sequence[str]) ->
 def _size_warnings(results: Results, split: str) -> list[str]:
     """Return a warning if a split is small. Folds do not work if the splits are made by date."""
     count, noun = results.evaluation[split]["n"], results.task.noun
-    if count >= _MIN_EXAMPLES or results.split_type == "datetime":
+    if count >= MIN_EXAMPLES or results.split_type == "datetime":
         return []
     return [
         f"{split} has only {count} {noun}, so its scores are uncertain. To score all labeled {noun} of train and "

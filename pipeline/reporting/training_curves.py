@@ -47,8 +47,8 @@ def epochs(history: pd.DataFrame) -> pd.DataFrame:
 def describe_curves(epochs: pd.DataFrame, name: str, planned: int, degenerate: bool) -> list[Finding]:
     """Return the findings about the curves.
 
-    - Constant predictions: The kept model gives the same prediction for every validation example. Then there is no
-      other finding.
+    - Constant predictions: The kept model gives the same prediction for every validation example. Only "Stopped early"
+      can follow.
     - Too short: There is only one epoch.
     - Overfitting from epoch n: The validation loss is lowest after epoch n - 1 and ends more than 5% above that value,
       while the training loss falls.

@@ -21,7 +21,6 @@ SPLIT_ALIASES = {
 # What systems and editors leave behind, in lowercase. Files whose name starts with a dot are never visible, either.
 # .dvcignore has the same list, so that these files do not mark a run as outdated.
 _SYSTEM_FILES = ("thumbs.db", "desktop.ini", "~$*", "*~", "*.swp")
-_TABLE_CONTENT = "with the text of each file and the name of its directory"
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
@@ -51,9 +50,11 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
             raise UserError(f"data.directory: {directory} does not exist, or is not a directory.")
         names = f" It contains: {listing(ignored)}." if ignored else ""
         suffixes = {Path(name).suffix.lower() for name in ignored}
-        hints = [f" {REMEDIES[suffix]}" for suffix in sorted(suffixes & {".arrow", ".zip"})]
+        hints = [
+            f" {REMEDIES[suffix]}" for suffix in sorted(suffixes & {".arrow", ".zip"})
+        ]  # A .txt file may be a note.
         if not hints and any((directory / name).is_dir() for name in ignored):
-            hints = [f" If the names of directories are labels, write a table train.csv {_TABLE_CONTENT}."]
+            hints = [f" If the names of directories are labels, {_table_advice(TRAIN)}."]
         *others, last = (f"train{suffix}" for suffix in FORMATS)
         raise UserError(
             f"data.directory: {directory} has no train file.{names}{''.join(hints)} Call your file "
@@ -95,14 +96,18 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
                 )
             if subdirectory := next((file for file in files if file.is_dir()), None):
                 raise UserError(
-                    f"{subdirectory} is a directory. If its name is a label, write a table {path.name}.csv "
-                    f"{_TABLE_CONTENT}. Otherwise, move its files to {path}."
+                    f"{subdirectory} is a directory. If its name is a label, {_table_advice(path.name)}. Otherwise, "
+                    f"move its files to {path}."
                 )
         if split is None or not files:
             ignored.append(path.name)
         else:
             files_by_split.setdefault(split, []).extend(files)
     return files_by_split, ignored
+
+
+def _table_advice(split: str) -> str:
+    return f"write a table {split}.csv with the text of each file and the name of its directory"
 
 
 def _require_one_source(directory: Path, split: str, files: list[Path]) -> None:

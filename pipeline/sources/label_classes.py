@@ -156,13 +156,10 @@ def _placeholder_warnings(column: LabelColumn) -> list[str]:
     placeholders = [label for label in labels if label in PLACEHOLDERS and not (label == "-" and "+" in labels)]
     if not placeholders:
         return []
-    count = column.count_rows(placeholders)
-    total = sum(column.labeled_counts.values())
     return [
-        f"{column.name} is {' or '.join(map(literal, placeholders))} in {count:,} of {total:,} rows "
-        f"({count / total:.1%}), first in {column.first_places[placeholders[0]]}. Such a label is read as a class. "
-        "If it means that the label is missing, leave these fields empty and set data.on_missing=drop. If it is a "
-        "class, list all labels in data.id2label."
+        f"{column.name} is {' or '.join(map(literal, placeholders))} in {column.describe_occurrences(placeholders)}. "
+        "Such a label is read as a class. If it means that the label is missing, leave these fields empty and set "
+        "data.on_missing=drop. If it is a class, list all labels in data.id2label."
     ]
 
 

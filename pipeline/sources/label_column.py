@@ -1,7 +1,7 @@
 """Read the label column of custom files: its distinct values, and the labels that each value contains."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -112,6 +112,11 @@ class LabelColumn:
         """Return the number of rows that have any of the labels."""
         wanted = set(labels)
         return self._count_rows([not wanted.isdisjoint(value.labels) for value in self.values])
+
+    def describe_occurrences(self, labels: Sequence[str]) -> str:
+        """Format the number and the percentage of the labeled rows with any of the labels, and the first place."""
+        count, total = self.count_rows(labels), sum(self.labeled_counts.values())
+        return f"{count:,} of {total:,} rows ({count / total:.1%}), first in {self.first_places[labels[0]]}"
 
     def _count_rows(self, flags: list[bool]) -> int:
         """Return the number of rows whose value is flagged."""

@@ -138,12 +138,8 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         reason = f"class names in the schema of the data ({listing(column.schema_names)})"
     elif are_numbers and not are_integers:
         fractions = [label for label in labels if not is_integer(label)]
-        count, rows = column.count_rows(fractions), sum(column.labeled_counts.values())
         problem_type = "regression"
-        reason = (
-            f"numbers that are not whole in {count:,} of {rows:,} rows ({count / rows:.1%}), first in "
-            f"{column.first_places[fractions[0]]}"
-        )
+        reason = f"numbers that are not whole in {column.describe_occurrences(fractions)}"
     elif are_numbers and len(labels) > MAX_INTEGERS:
         problem_type, reason = "regression", f"more than {MAX_INTEGERS} distinct whole numbers"
     else:

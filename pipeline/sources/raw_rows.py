@@ -54,15 +54,16 @@ def collect_rows(batches: Iterable[Batch], split: str, params: DataParams) -> Ra
     """Collect the rows of a split from at least one batch.
 
     Raises:
-        UserError: A value is not a text or a label, or one of several label columns has no 0.
+        UserError: A value is not a text or a label, or one of several label columns is 1 or empty in each row of train.
     """
     names, label_names = _columns_as_text(split, params), label_columns(params)
     parts: list[pa.Table] = []
     labels: list[Any] = []
     class_names: list[str] = []
     places: list[str] = []
-    checked_names = label_names if split == TRAIN and len(label_names) > 1 else []
-    values_by_column: dict[str, set[str | None]] = {name: set() for name in checked_names}
+    values_by_column: dict[str, set[str | None]] = {}
+    if split == TRAIN and len(label_names) > 1:
+        values_by_column = {name: set() for name in label_names}
     for batch in batches:
         rows = range(len(batch.numbers))
         parts.append(pa.table({name: [batch.text(row, name) for row in rows] for name in names}))
@@ -71,6 +72,7 @@ def collect_rows(batches: Iterable[Batch], split: str, params: DataParams) -> Ra
             values.update(map(label_text, batch.columns.get(name, ())))
         places += map(batch.where, rows)
         class_names += [name for column in label_names for name in batch.class_names.get(column, ())]
+    # In a spreadsheet, an empty cell may mean 0. These rows would be dropped as rows without a label.
     for name, values in values_by_column.items():
         if values == {None, "1"}:
             raise UserError(

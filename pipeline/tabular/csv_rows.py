@@ -98,7 +98,7 @@ def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[
     may be such a case, and the number of such rows.
     """
     reader = csv.reader(
-        chain(head.lines, lines), delimiter=head.delimiter, skipinitialspace=_has_spaces(head), strict=True
+        chain(head.lines, lines), delimiter=head.delimiter, skipinitialspace=head.skips_spaces, strict=True
     )
     line = head.skipped + 1
     suspicious_lines: list[int] = []
@@ -146,12 +146,6 @@ def _may_be_joined(field: str, delimiter: str, first_values: set[str], last_valu
     ends_like_a_row = any(len(parts) > 1 and parts[-1] in last_values for parts in lines[:-1])
     starts_like_a_row = any(len(parts) > 1 and parts[0] in first_values for parts in lines[1:])
     return ends_like_a_row or starts_like_a_row
-
-
-def _has_spaces(head: Head) -> bool:
-    """Return whether a space follows each delimiter in the first line, and some quotes follow such a space."""
-    names = "".join(head.lines[:1]).split(head.delimiter)[1:]
-    return all(name.startswith(" ") for name in names) and any(f'{head.delimiter} "' in line for line in head.lines)
 
 
 def _header(fields: list[str], file_format: FileFormat) -> list[str]:

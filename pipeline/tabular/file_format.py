@@ -75,9 +75,15 @@ class Head(NamedTuple):
     skipped: int
     delimiter: str
 
+    @property
+    def skips_spaces(self) -> bool:
+        """Whether a space follows each delimiter in the first line, and some quotes follow such a space."""
+        names = "".join(self.lines[:1]).split(self.delimiter)[1:]
+        return all(name.startswith(" ") for name in names) and any(f'{self.delimiter} "' in line for line in self.lines)
+
     def rows(self) -> list[list[str]]:
         """Return the rows, without blank lines."""
-        return _split(self.lines, self.delimiter)
+        return _split(self.lines, self.delimiter, skips_spaces=self.skips_spaces)
 
 
 def take_head(path: Path, lines: Iterable[str], file_format: FileFormat) -> Head:
@@ -108,10 +114,11 @@ def detect_delimiter(lines: list[str], usual: str) -> str:
     return best
 
 
-def _split(lines: list[str], delimiter: str) -> list[list[str]]:
+def _split(lines: list[str], delimiter: str, *, skips_spaces: bool = False) -> list[list[str]]:
     """Split lines into rows of fields, without blank lines. Return an empty list if a field is too long."""
     with suppress(csv.Error):
-        return [fields for fields in csv.reader(lines, delimiter=delimiter) if fields]
+        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=skips_spaces)
+        return [fields for fields in reader if fields]
     return []
 
 

@@ -105,11 +105,14 @@ class ColumnSelection(NamedTuple):
     remedy: str = "Name one of these columns in params.yaml."
 
     def select(self, path: Path, names: list[str], nested: Sequence[str] = ()) -> list[str]:
-        """Choose the columns to read from a file. Raises UserError if a wanted column is missing or is there twice.
+        """Choose the columns to read from a file, and warn about other columns that occur more than once.
 
         Args:
             names: The columns of the file. Those without a name are left out, unless they are wanted.
             nested: The names of fields inside the columns, such as "review.text".
+
+        Raises:
+            UserError: A wanted column is missing, or occurs more than once.
         """
         rest = [name for name in names if not _UNNAMED.fullmatch(name)] if self.keep_rest else []
         lowercase = {name.strip().lower() for name in [*names, *nested]}
