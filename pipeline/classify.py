@@ -71,7 +71,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import require_file_path
-from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
+from pipeline.evaluation.metrics import PROBABILITY_DECIMALS, logits_to_predictions, logits_to_probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
 from pipeline.tabular.opening import OnError, RowError, data_stem, raise_row_error
@@ -210,7 +210,7 @@ def _answers(classifier: Classifier, logits: NDArray[Any], rows: Batch) -> dict[
     answers = {"prediction": predictions}
     probabilities = logits_to_probabilities(problem_type, logits)
     if probabilities is not None:
-        columns = zip(labels, probabilities.T.round(6).tolist(), strict=True)
+        columns = zip(labels, probabilities.T.round(PROBABILITY_DECIMALS).tolist(), strict=True)
         answers |= {f"probability_{label}": column for label, column in columns}
     if clash := next((name for name in answers if name in rows.columns), None):
         raise UserError(f'{rows.path} has a column "{clash}", but the output needs this name. Rename the column.')

@@ -16,7 +16,7 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
-from pipeline.evaluation.metrics import loss, scores, with_compared_metrics
+from pipeline.evaluation.metrics import PROBABILITY_DECIMALS, loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.uncertainty import MIN_CHANGED, difference, jackknife, score_intervals
@@ -50,8 +50,9 @@ def evaluate(predictions: Path, linear: Path, metrics: Path, names: list[str] | 
     if task.binary:
         validation = splits["validation"]
         assert validation.probability is not None
-        # The threshold is written with six digits, so it must hold for probabilities with six digits.
-        threshold = details["threshold"] = best_threshold(validation.labels, validation.probability[:, 1].round(6))
+        # The threshold will be compared with the rounded probabilities of new predictions.
+        probability = validation.probability[:, 1].round(PROBABILITY_DECIMALS)
+        threshold = details["threshold"] = best_threshold(validation.labels, probability)
     evaluation, intervals = {}, {}
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, examples in splits.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, List, Value
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from pipeline.core.data_card import GROUP, MAX_TRUNCATED
 from pipeline.core.dataset_files import read_parquet, save
@@ -60,9 +60,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     separator = pair_separator(tokenizer) if task.pairs else ""
     if separator:
         log.info("the tokenizer has no separator for the texts of a pair, so the second text starts on a new line")
-    # The class for a model knows whether the model has token types, but this class fits any model.
-    is_generic = type(tokenizer) is PreTrainedTokenizerFast
-    if task.pairs and is_generic and ignores_token_types(pretrained, tokenizer):
+    if task.pairs and ignores_token_types(pretrained, tokenizer):
         log.warning(
             "the model distinguishes the texts of a pair by token types, but its tokenizer does not return them. Set "
             "tokenizer_class in its tokenizer_config.json to the class for this model, such as BertTokenizer."

@@ -153,7 +153,8 @@ def _summary(
     kept = kept_epoch(history, params.keep, task)
     return {
         "kept_epoch": epochs.index(kept) + 1,
-        "degenerate": kept["eval_distinct_predictions"] == 1 < validation_examples,
+        # The prediction for a single example says nothing about the model.
+        "degenerate": validation_examples > 1 and kept["eval_distinct_predictions"] == 1,
         "effective_batch_size": effective_batch,
         "epochs": params.epochs,
         "epochs_run": len(epochs),

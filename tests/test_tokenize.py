@@ -25,15 +25,30 @@ def params(max_length: int = 96, padding: str = "dynamic") -> TokenizeParams:
     return TokenizeParams(max_length=max_length, padding=padding)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("model_type", "has_types"), [("bert", True), ("roberta", False)])
+@pytest.mark.parametrize(
+    ("model_type", "config", "has_types"),
+    [
+        ("bert", {}, True),
+        ("roberta", {}, False),
+        # Like a RoBERTa model with BERT's tokenizer, whose types would be outside of the model's embedding.
+        ("bert", {"type_vocab_size": 1}, False),
+    ],
+)
 def test_token_types_are_written_if_the_model_has_them(
-    model_type: str, has_types: bool, tiny: TinyMaker, tokenized: Callable[..., Path]
+    model_type: str, config: dict[str, int], has_types: bool, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
-    table = load_split(tokenized(tiny(model_type)), "train", "tokenize")
+    table = load_split(tokenized(tiny(model_type, **config)), "train", "tokenize")
     columns = {"input_ids", "attention_mask", "labels", "idx", "length", "sample_group"}
     assert set(table.column_names) == columns | ({"token_type_ids"} if has_types else set())
     if has_types:
         assert set(table["token_type_ids"][0]) == {0, 1}, "the two texts must be encoded as a pair"
+
+
+def test_a_tokenizer_without_token_types_is_saved_without_them(tiny: TinyMaker, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    load_tokenizer(tiny("bert", type_vocab_size=1)).save_pretrained(tmp_path)
+    assert "token_type_ids" not in AutoTokenizer.from_pretrained(tmp_path)("a text", "another text")
 
 
 def test_a_tokenizer_that_does_not_return_the_token_types_of_the_model_gives_a_warning(

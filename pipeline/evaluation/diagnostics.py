@@ -9,6 +9,7 @@ import numpy as np
 from pipeline.core.task import ProblemType, Task
 from pipeline.evaluation import calibration
 from pipeline.evaluation.metrics import (
+    PROBABILITY_DECIMALS,
     Floats,
     Ints,
     Values,
@@ -62,8 +63,8 @@ def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -
             "classes": class_scores(labels, predicted, task.outputs),
         }
         if threshold is not None:
-            # The threshold holds for probabilities with six digits, see evaluate.py.
-            predicted_at_threshold = (predictions.probability[:, 1].round(6) >= threshold).astype(int)
+            probability = predictions.probability[:, 1].round(PROBABILITY_DECIMALS)
+            predicted_at_threshold = (probability >= threshold).astype(int)
             entries["at_threshold"] = {
                 "accuracy": accuracy(labels, predicted_at_threshold),
                 **class_scores(labels, predicted_at_threshold)[1],

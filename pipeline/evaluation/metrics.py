@@ -390,6 +390,10 @@ def logits_to_predictions(problem_type: ProblemType, logits: Logits) -> Values:
     return classes
 
 
+# Probabilities and the threshold are written with this many decimals. Scores are computed from more of them.
+PROBABILITY_DECIMALS = 6
+
+
 def logits_to_probabilities(problem_type: ProblemType, logits: Logits) -> Floats | None:
     """Return the probability of each class, or of each label independently, with the same shape as `logits`.
 

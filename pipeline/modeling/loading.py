@@ -25,7 +25,8 @@ _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     """Load the fast tokenizer of a model directory.
 
-    A tokenizer without a padding token is set to pad with its end-of-text token.
+    A tokenizer without a padding token is set to pad with its end-of-text token. Token types are left out if the model
+    has only one.
 
     Raises:
         UserError: The tokenizer cannot be loaded, does not fit the model, or has neither of these tokens.
@@ -36,7 +37,8 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
                 "it has no tokenizer.json, and a tokenizer built from other files may split texts differently"
             )
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **_LOCAL)
-        vocab_size = getattr(AutoConfig.from_pretrained(directory, **_LOCAL), "vocab_size", len(tokenizer))
+        config = AutoConfig.from_pretrained(directory, **_LOCAL)
+        vocab_size = getattr(config, "vocab_size", len(tokenizer))
         tokens = max(tokenizer.get_vocab().values(), default=-1) + 1
         if tokens > vocab_size:
             raise ValueError(f"its tokenizer has {tokens} tokens, but vocab_size in config.json is {vocab_size}")
@@ -47,6 +49,10 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
         # A tokenizer that has no token for unknown words fails at the first unknown word, so try one now. Calling the
         # backend directly does not change its settings for padding and truncation.
         tokenizer.backend_tokenizer.encode("\u2603")
+    if "token_type_ids" in tokenizer.model_input_names and getattr(config, "type_vocab_size", None) == 1:
+        # RoBERTa models with BERT's tokenizer, such as klue/roberta-base, have no type for the second text of a pair.
+        tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # `save_pretrained` writes these.
     if tokenizer.pad_token is None:
         _pad_with_end_of_text(tokenizer, directory)
     # These entries only say how the tokenizer was loaded. They would change the bytes of tokenizer_config.json.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 
 def encode(
@@ -90,13 +90,14 @@ def _cut(text: str, tokenizer: PreTrainedTokenizerBase, max_length: int) -> str:
 
 
 def ignores_token_types(directory: Path, tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether a model distinguishes the two texts of a pair by token types that its tokenizer does not return.
+    """Return whether a model, such as BERT, has token types for the two texts of a pair, but its tokenizer lacks them.
 
-    For example, BERT does. If tokenizer_config.json names a class that fits any model, transformers assumes that there
-    are no token types.
+    This happens if tokenizer_config.json names a class that fits any model. The class for a model, such as
+    DebertaV2Tokenizer, knows whether the model was trained with token types.
     """
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    return config.get("type_vocab_size", 0) > 1 and "token_type_ids" not in tokenizer.model_input_names
+    is_generic = type(tokenizer) is PreTrainedTokenizerFast
+    return is_generic and config.get("type_vocab_size", 0) > 1 and "token_type_ids" not in tokenizer.model_input_names
 
 
 def length_range(directory: Path, tokenizer: PreTrainedTokenizerBase, texts: int) -> tuple[int, int]:

@@ -49,7 +49,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 # Types that are stricter or more lenient than the annotations of TrainingArguments.
-_TYPES: dict[str, Any] = {
+_CORRECTED_TYPES: dict[str, Any] = {
     "label_smoothing_factor": Annotated[float, Field(ge=0, le=1)],
     "neftune_noise_alpha": Annotated[float, Field(ge=0)] | None,
     "fsdp": bool | str | list[str] | None,  # `True` and lists are allowed, too.
@@ -176,7 +176,7 @@ def _check_training_args(training_args: dict[str, Any], pipeline_fields: Collect
     """Raise UserError if `train.training_args` sets a field that the pipeline controls, or has an invalid value."""
     from transformers import TrainingArguments
 
-    types = typing.get_type_hints(TrainingArguments) | _TYPES
+    types = typing.get_type_hints(TrainingArguments) | _CORRECTED_TYPES
     for field, value in training_args.items():
         key = f"train.{field}" if field in TrainParams.model_fields else RENAMED.get(field)
         if key or field in _RESERVED or field in pipeline_fields:

@@ -115,7 +115,7 @@ def nested_sample(labels: NDArray[np.generic], groups: NDArray[np.integer], size
     # Order the examples of each group so that its first n examples have nearly the same mix of classes for any n.
     examples["position"] = _relative_positions(examples, ["group", "class"])
     examples = examples.sort_values(["group", "position"], kind="stable")
-    # Then order all examples in the same way. Groups that contain several classes count as a class of their own.
+    # Then order all examples in the same way. All groups that contain several classes together count as one more class.
     classes = examples.groupby("group")["class"]
     is_mixed = classes.transform("min") < classes.transform("max")
     examples.loc[is_mixed, "class"] = -1

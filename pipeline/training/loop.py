@@ -29,14 +29,7 @@ from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop, reporting_rejection
 from pipeline.training.checkpointing import mark_complete, newest_checkpoint, reporting_write_errors
-from pipeline.training.history import (
-    History,
-    WriteCurves,
-    is_stopped_early,
-    kept_epoch,
-    log_epoch,
-    validation_scores,
-)
+from pipeline.training.history import History, WriteCurves, is_stopped_early, kept_epoch, log_epoch, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs
 from pipeline.training.interruption import Interruption, ignore_signals
 
