@@ -165,12 +165,14 @@ def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]
     rows = features.shape[0]
     compute = model.predict if task.problem_type == "regression" else model.decision_function
     scores: NDArray[np.float64] = compute(features)
-    # If no row of train has a label, or every row has it, OneVsRestClassifier returns 0 or 1 instead of a logit.
-    if task.problem_type == "multi_label_classification":
-        is_constant = [not hasattr(estimator, "coef_") for estimator in model.estimators_]
-        scores[:, is_constant] = np.where(scores[:, is_constant] > 0, -_ABSENT, _ABSENT)
     if task.problem_type != "single_label_classification":
-        return scores.reshape(rows, task.outputs)
+        scores = scores.reshape(rows, task.outputs)
+        if task.problem_type == "multi_label_classification":
+            # If no row of train has a label, or every row has it, OneVsRestClassifier returns no logit.
+            is_constant = [not hasattr(estimator, "coef_") for estimator in model.estimators_]
+            has_label = model.predict(features).reshape(rows, task.outputs)[:, is_constant]
+            scores[:, is_constant] = np.where(has_label, -_ABSENT, _ABSENT)
+        return scores
     if len(model.classes_) == 2:
         scores = np.column_stack([-scores / 2, scores / 2])
     logits = np.full((rows, task.outputs), _ABSENT)

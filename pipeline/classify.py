@@ -111,7 +111,7 @@ def classify(
     # Report a mistake at once, because loading the model takes seconds.
     if isinstance(source, Path) and source != _STANDARD_INPUT:
         check_file(source, file_format)
-    errors_path = _errors_path(source, out) if skip_errors else None
+    errors_path = _errors_path(source, out) if skip_errors and isinstance(source, Path) else None
     _require_outputs(source, [path for path in (out, errors_path) if path])
     classifier = Classifier(model, batch_size, precision)
     settings = classifier.settings
@@ -159,8 +159,8 @@ def _read(source: list[str] | Path, names: list[str], on_error: OnError, file_fo
     return read_file(source, columns, on_error, file_format)
 
 
-def _errors_path(source: list[str] | Path, out: Path | None) -> Path:
-    path = out or (source if isinstance(source, Path) and source != _STANDARD_INPUT else Path("standard_input"))
+def _errors_path(source: Path, out: Path | None) -> Path:
+    path = out or (Path("standard_input") if source == _STANDARD_INPUT else source)
     return path.parent / f"{data_stem(path)}.errors.jsonl"
 
 

@@ -16,7 +16,7 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
-from pipeline.evaluation.metrics import PROBABILITY_DECIMALS, loss, scores, with_compared_metrics
+from pipeline.evaluation.metrics import METRICS, PROBABILITY_DECIMALS, loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.uncertainty import MIN_CHANGED, difference, jackknife, score_intervals
@@ -110,7 +110,10 @@ def _score(
         split,
         f"{len(examples.labels):,}",
         task.noun,
-        ", ".join(f"{name} {values[name]:.4f} ({low:.4f} to {high:.4f})" for name, (low, high) in limits.items()),
+        ", ".join(
+            f"{name} {_format(name, values[name])} ({_format(name, low)} to {_format(name, high)})"
+            for name, (low, high) in limits.items()
+        ),
         _format_scores(linear_scores),
         f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.constant_baseline}",
         _format_scores(guessed),
@@ -126,7 +129,12 @@ def _score(
 
 
 def _format_scores(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+    return ", ".join(f"{name} {_format(name, value)}" for name, value in values.items())
+
+
+def _format(name: str, value: float) -> str:
+    # The labels of a regression, and so its errors, may be tiny.
+    return METRICS[name].format(value, 2) if METRICS[name].is_error else f"{value:.4f}"
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -35,7 +35,7 @@ def write_raw(directory: Path, task: Task, train: Sequence[Any], validation: Seq
 
 def _text(task: Task, label: Any) -> str:
     if task.problem_type == "multi_label_classification":
-        return "the " + " ".join(word for word, present in zip(WORDS, label, strict=True) if present)
+        return "the " + " ".join(word for word, present in zip(task.labels, label, strict=True) if present)
     return f"a {WORDS[label]}"
 
 
@@ -63,6 +63,14 @@ def test_a_label_that_every_training_example_has_is_predicted(tmp_path: Path) ->
     assert predictions.predicted.tolist() == [[1, 1, 0], [1, 0, 1]]
     assert predictions.probability is not None
     assert predictions.probability[:, 0].min() > 0.999
+
+
+@pytest.mark.parametrize("train", [[[0], [1]], [[1], [1]]])
+def test_a_single_label_is_predicted(train: list[list[int]], tmp_path: Path) -> None:
+    task = make_task(problem_type="multi_label_classification", labels=["red"])
+    raw = write_raw(tmp_path / "raw", task, train * 10, train)
+    baseline(raw, tmp_path / "baseline")
+    assert load_predictions(tmp_path / "baseline", "validation", task).predicted.tolist() == train
 
 
 def test_a_label_that_no_training_example_has_is_improbable(tmp_path: Path) -> None:

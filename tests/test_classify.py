@@ -271,6 +271,16 @@ def test_a_bad_row_stops_the_command_or_is_skipped(
     assert "1 row was skipped. See out.errors.jsonl." in caplog.messages
 
 
+def test_texts_of_the_command_line_leave_no_file_of_errors(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = trained("classes") / CLASSIFIER
+    monkeypatch.chdir(tmp_path)
+    classify(model, ["good"], None, True, 64)
+    assert '"prediction"' in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
 UNREADABLE = {
     "a quote that is never closed": (
         "in.csv", b'id,text\n1,good\n2,"bad\n3,fine\n4,"x" y\n', r"in\.csv line 3 cannot be read .*double quotes",

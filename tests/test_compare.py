@@ -120,7 +120,7 @@ def test_the_verdict_on_two_single_runs_only_says_whether_they_differ(sides: dic
             f"(95% confidence interval: {low} to {high} points)"
         )
         assert "python -m pipeline.seeds --n 5" in comparison.caveats[0]
-        for text in (as_text(comparison), as_markdown(comparison)):
+        for text in (as_text(comparison), html.unescape(as_markdown(comparison))):
             assert "python -m pipeline.seeds --n 5" in text
             assert not re.search(r"\b(better:|worse:)", text)
 
@@ -233,6 +233,12 @@ def test_a_seed_group_with_two_signatures_is_rejected(sides: dict[str, Side]) ->
     message = rf"{LOW}-1 and {LOW}-2 differ in checkpoint \(a checkpoint@00000000 and another@00000000\)\. .*exp remove"
     with pytest.raises(UserError, match=message):
         compare(sides[HIGH], Side(LOW, [first, changed]))
+
+
+def test_runs_with_different_slices_are_compared(sides: dict[str, Side]) -> None:
+    [run] = sides["worse"].runs
+    sliced = run._replace(task=dataclasses.replace(run.task, slice_columns=["source"]))
+    assert compare(sides["main"], Side("worse", [sliced])).verdict == compare(sides["main"], sides["worse"]).verdict
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from pipeline.core.data_card import GROUP
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.experiments.comparison import compare
-from pipeline.experiments.cross_validation import run_folds
+from pipeline.experiments.cross_validation import describe_gain, run_folds
 from pipeline.experiments.gate import decide
-from pipeline.experiments.identity import FOLD_KEY, identity
+from pipeline.experiments.identity import FOLD_KEY, identity, load_overridden_params
 from pipeline.experiments.render import as_gate, as_text
 from pipeline.experiments.revisions import group_commits, read_runs
 from pipeline.experiments.sides import OUT_OF_FOLD, Side, describe_degenerate_runs, read_side
@@ -228,6 +228,11 @@ def test_a_fold_that_is_left_in_params_yaml_does_not_change_the_group(toy: Proje
         restore(toy)
 
 
+def test_a_key_that_only_changes_how_results_are_shown_does_not_change_the_group(toy: Project) -> None:
+    assert identity(["evaluate.metrics=[f1]", "data.name=pairs"]) == identity([])
+    assert identity(["train.metric_for_best_model=f1"]) != identity([])
+
+
 LOW, HIGH, TWO = "folds-11111111-3", "folds-22222222-3", "folds-11111111-2"
 
 
@@ -239,6 +244,18 @@ def toy_with_folds(module_toy: Project) -> Project:
             experiment(module_toy, f"{group}-{number}", data__split__fold=f"{number}/{k}", train__lr=lr)
     restore(module_toy)
     return module_toy
+
+
+def test_folds_without_a_class_are_not_compared_with_the_linear_model_by_f1(
+    toy_with_folds: Project, toy: Project
+) -> None:
+    """The first fold of LOW has no pair of class 1."""
+    gains = {}
+    for metric in ("accuracy", "f1"):
+        params = load_overridden_params([f"evaluate.metrics=[{metric}]"])
+        gains[metric] = describe_gain(read_side(LOW, params, linear=True), read_side(LOW, params))
+    assert gains["accuracy"].startswith("Difference from the linear model: ")
+    assert gains["f1"].startswith("Warning: no comparison with the linear model. ")
 
 
 def test_two_fold_groups_are_compared_row_by_row(toy_with_folds: Project, toy: Project) -> None:

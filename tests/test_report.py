@@ -534,7 +534,7 @@ def test_the_report_names_the_loss_and_the_metric_of_the_run(regression: Path) -
     page = make_report(regression)
     assert "squared error" in page
     assert "cross-entropy" not in page
-    assert "best validation loss, by 0.100" in visible_text(page)
+    assert "best validation loss, by 0.1" in visible_text(page)
     assert "because it has the best validation loss" in visible_text(page)
 
 

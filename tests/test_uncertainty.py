@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from report_inputs import TASKS
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
@@ -16,6 +17,7 @@ from pipeline.evaluation.uncertainty import (
     difference,
     fold_difference,
     jackknife,
+    score_caveats,
     score_intervals,
 )
 
@@ -211,6 +213,29 @@ def test_a_perfect_score_has_an_interval_as_wide_as_for_perfect_accuracy(name: s
     gap = 1 - score_intervals(["accuracy"], labels, labels)["accuracy"].low
     assert perfect in (low, high)
     assert high - low == pytest.approx(gap * (2 if name == "pearson" else 1))
+
+
+def test_two_examples_on_a_line_have_the_widest_interval() -> None:
+    """Their correlation is 1, and must not become 0.9999999999999999 with an interval of no width."""
+    low, high = score_intervals(["pearson"], np.array([0.3, 1.7]), np.array([0.7, 1.9]))["pearson"]
+    assert high == 1
+    assert low < 0
+
+
+def test_a_score_that_these_labels_do_not_define_cannot_be_interpreted() -> None:
+    task, labels = TASKS["pairs"], np.zeros(200, dtype=int)
+    [caveat] = score_caveats(["accuracy", "f1"], task, "test", labels, split_type=None)
+    assert caveat.startswith("F1 cannot be interpreted on test, ")
+    assert not score_caveats(["accuracy", "f1"], task, "test", 1 - labels, split_type=None)
+
+
+@pytest.mark.parametrize("rare", [0, 1])
+def test_a_label_that_nearly_all_examples_have_is_as_uncertain_as_a_rare_one(rare: int) -> None:
+    task = TASKS["multi_label"]
+    labels = np.full((200, task.outputs), 1 - rare)
+    labels[:5] = rare
+    [caveat] = score_caveats(["roc_auc"], task, "test", labels, split_type=None)
+    assert f'"{task.labels[0]}"' in caveat
 
 
 @functools.cache

@@ -69,9 +69,14 @@ def aligned(rows: list[list[str]], side: Literal["left", "right"]) -> list[str]:
     return tabulate(cells, tablefmt="plain", disable_numparse=True, colalign=alignment).split("\n")
 
 
+def escaped(text: str) -> str:
+    """Escape untrusted text for Markdown, so that it adds no markup, @mention or line break, even in a table."""
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", printable(text))
+
+
 def code(text: str) -> str:
-    """Format untrusted text as code in Markdown, so that it adds no markup, @mention or line break, even in a table."""
-    return f"<code>{_MARKUP.sub(lambda match: f'&#{ord(match[0])};', printable(text))}</code>"
+    """Format untrusted text as code in Markdown, see `escaped`."""
+    return f"<code>{escaped(text)}</code>"
 
 
 def table(header: list[str], rows: list[list[str]]) -> list[str]:

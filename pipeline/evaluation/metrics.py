@@ -204,7 +204,7 @@ def pearson(labels: Values, predictions: Values, *_: Any) -> float:
         return 0.0
     x, y = labels - labels.mean(), predictions - predictions.mean()
     correlation = (x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum())
-    return float(np.clip(correlation, -1, 1))  # With few examples, rounding errors may exceed the bounds.
+    return round(float(correlation), 12)  # Rounding errors would move a perfect correlation away from its bound.
 
 
 def spearmanr(labels: Values, predictions: Values, *_: Any) -> float:
@@ -336,7 +336,7 @@ def scores(
 
 
 def is_defined(name: str, task: Task, labels: Values) -> bool:
-    """Return whether perfect predictions get a perfect score. Without class 1, for example, F1 is always 0."""
+    """Return whether the labels allow a perfect score. For example, F1 is always 0 if no example has class 1."""
     probabilities = None
     if task.problem_type != "regression":
         probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, Value, disable_progress_bars
 
 from pipeline.core.dataset_files import label_feature
 from pipeline.core.task import Task
@@ -30,4 +30,5 @@ def write_predictions(
         **{f"logit_{output}": Value("float64") for output in range(task.outputs)},
     }
     examples = Dataset.from_dict(columns, features=Features({name: features[name] for name in columns}))
+    disable_progress_bars()  # Writing takes less than a second.
     examples.to_parquet(directory / f"{split}.parquet")

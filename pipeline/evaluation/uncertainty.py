@@ -11,16 +11,16 @@ from scipy.special import stdtrit  # scipy.stats takes half a second longer to i
 
 from pipeline.core.task import Task
 from pipeline.core.text import listing, quoted
-from pipeline.evaluation.metrics import METRICS, Floats, Values, is_correct
+from pipeline.evaluation.metrics import METRICS, Floats, Values, is_correct, is_defined
 
 # With more groups, the jackknife takes longer. With fewer groups, the widths of the intervals vary more between splits.
 _GROUPS = 200
-# If two models are right on the same examples except for fewer than these, the interval of their difference may be too
+# If the correctness of two models differs on fewer examples than this, the interval of their difference may be too
 # narrow. See tests/test_uncertainty.py.
 MIN_CHANGED = 10
 # With fewer examples, the interval of an accuracy of 85% is wider than ±7 points.
 MIN_EXAMPLES = 100
-# If a class has fewer examples than these, the intervals of these scores are too narrow. See the simulation in
+# If a class has fewer examples than this, the intervals of some scores are too narrow. See the simulation in
 # tests/test_statistics.py.
 MIN_PER_CLASS = 20
 _NARROW_WITH_RARE_CLASSES = ("balanced_accuracy", "roc_auc")
@@ -162,8 +162,8 @@ def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Differenc
     than 1/k times the variance between the folds: it is 1/k + 1/(k - 1) times as large, because a fold has 1/(k - 1)
     times as many examples as the other folds ("corrected resampled t-test", Nadeau and Bengio 2003,
     https://doi.org/10.1023/A:1024068626366). This ignores the fact that part of the other folds only chooses
-    the epoch. The score of all folds together would not do: for ROC AUC and other metrics of a ranking, it also
-    compares the probabilities of different models.
+    the epoch. The pooled score of all folds is not used, because ROC AUC and other ranking metrics would then compare
+    probabilities from different models.
 
     Args:
         a: The jackknife of the predictions of all folds together, shape (1 + groups,).
@@ -182,10 +182,8 @@ def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Differenc
     )
 
 
-def reasons_for_narrow_intervals(
-    names: Sequence[str], task: Task, split: str, labels: Values, *, split_type: str | None
-) -> list[str]:
-    """Return sentences that say why the intervals of a split may be too narrow.
+def score_caveats(names: Sequence[str], task: Task, split: str, labels: Values, *, split_type: str | None) -> list[str]:
+    """Return sentences that say why the scores of a split mean nothing, or why their intervals may be too narrow.
 
     Args:
         names: The metrics.
@@ -197,14 +195,24 @@ def reasons_for_narrow_intervals(
             f"The intervals assume that the {task.noun} are independent. They are too narrow if {task.noun} in one "
             "group (data.split) resemble each other."
         )
+    if undefined := [METRICS[name].title for name in names if not is_defined(name, task, labels)]:
+        sentences.append(
+            f"{' and '.join(undefined)} cannot be interpreted on {split}, because a class is missing or all labels are "
+            "the same."
+        )
     titles = [METRICS[name].title for name in names if name in _NARROW_WITH_RARE_CLASSES]
     if not titles:
         return sentences
-    counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=task.outputs)
+    have = "have"
+    if labels.ndim == 2:
+        counts = np.minimum(labels.sum(axis=0), (1 - labels).sum(axis=0))
+        have = "have, or do not have,"
+    else:
+        counts = np.bincount(labels, minlength=task.outputs)
     if rare := [task.labels[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]:
         sentences.append(
             f"The intervals of {' and '.join(titles)} may be too narrow, because fewer than {MIN_PER_CLASS} {split} "
-            f"{task.noun} have each of these labels: {listing(map(quoted, rare))}."
+            f"{task.noun} {have} each of these labels: {listing(map(quoted, rare))}."
         )
     return sentences
 
@@ -247,7 +255,7 @@ def _jackknife_interval(scale: str, n: int, values: Floats) -> Interval:
     (transform, inverse, slope), value = _SCALES[scale], float(values[0])
     if n == 1:
         return Interval(inverse(-inf), inverse(inf))
-    if slope(value) == 0:  # At a bound, all examples are alike. Use the width for an accuracy of 1 instead.
+    if slope(value) == 0:  # At a bound, the variance of the jackknife is 0. Use the width for an accuracy of 1 instead.
         gap = (1 - _wilson(n, n).low) * (2 if scale == "correlation" else 1)
         return Interval(value - gap, value) if value == 1 else Interval(value, value + gap)
     middle = transform(value)

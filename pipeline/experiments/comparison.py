@@ -1,7 +1,7 @@
 """Compare two sides, each a run or a group of runs: differences of their scores with intervals, and a verdict."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,12 @@ from pipeline.evaluation.uncertainty import (
     difference,
     fold_difference,
     jackknife,
-    reasons_for_narrow_intervals,
+    score_caveats,
 )
 from pipeline.experiments.revisions import BASELINE, Run
 from pipeline.experiments.sides import FOLD_SPLIT, ON_VALIDATION, Side, describe_degenerate_runs, fold_scores
 
-# With fewer, they say too little about the variance between seeds to say which difference would be detected.
+# With fewer seeds, the variance between them is too uncertain to say which difference would be detected.
 _MIN_SEEDS = 5
 _LINEAR_MODEL = "The linear model does not depend on a seed, but the other model does."
 _TWO_RUNS = (
@@ -185,8 +185,9 @@ class Comparison:
             verdict = f"no evidence of a difference in {self.score} ({self.interval})"
             if self.verdict_comparison.changed >= MIN_CHANGED:
                 return verdict
-            reason = f"A and B differ on {self.verdict_comparison.changed} {self.task.noun}"
-            return f"{verdict}, because {reason}, and at least {MIN_CHANGED} are needed"
+            changed = self.verdict_comparison.changed
+            noun = self.task.singular_noun if changed == 1 else self.task.noun
+            return f"{verdict}, because A and B differ on {changed} {noun}, and at least {MIN_CHANGED} are needed"
         subject = {"A": "B is worse", "B": "B is better", None: "these two models differ"}[self.better_side]
         return f"{subject}: {self.difference_phrase}"
 
@@ -254,7 +255,7 @@ def compare(a: Side, b: Side) -> Comparison:
         changes=_all_changes(a, b),
         identical=_identical(a, b),
         # The intervals of folds are measured between the folds, which contain whole groups.
-        interval_caveats=reasons_for_narrow_intervals(
+        interval_caveats=score_caveats(
             task.metrics[:1],
             task,
             splits[0],
@@ -301,8 +302,9 @@ def _common_splits(runs: Sequence[Run]) -> list[str]:
 def _require_same_examples(left: Run, right: Run) -> None:
     """Raise UserError if two runs have different tasks, or different examples in the split of the verdict."""
     names = f"{left.name} and {right.name}"
-    if left.task != right.task:
-        differences = _describe_changes(_changes(asdict(left.task), asdict(right.task)))
+    tasks = [asdict(replace(run.task, slice_columns=[])) for run in (left, right)]  # Slices only affect the report.
+    if tasks[0] != tasks[1]:
+        differences = _describe_changes(_changes(*tasks))
         raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
     noun = left.task.noun
     split = left.task.verdict_split_first[0]

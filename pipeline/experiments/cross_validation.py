@@ -15,7 +15,7 @@ from pipeline.core.text import aligned
 from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, scores
 from pipeline.evaluation.signature import as_line
-from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals, score_intervals
+from pipeline.evaluation.uncertainty import score_caveats, score_intervals
 from pipeline.experiments.comparison import compare
 from pipeline.experiments.identity import FOLD_KEY, identity, load_overridden_params
 from pipeline.experiments.render import SCORE_UNITS
@@ -124,12 +124,18 @@ def _summary(content: dict[str, Any], side: Side, linear_side: Side, directory: 
         "model that was not trained on it.",
         "The interval reflects the choice of the rows that these models predict, but not of the rows that they learned "
         "from.",
-        f"Difference from the linear model: {compare(linear_side, side).difference_phrase}",
-        *reasons_for_narrow_intervals(
-            task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split_parameters.get("type")
-        ),
+        describe_gain(linear_side, side),
+        *score_caveats(task.metrics, task, OUT_OF_FOLD, pooled.labels, split_type=run.split_parameters.get("type")),
         *([f"Warning: {warning}."] if (warning := describe_degenerate_runs(side, OUT_OF_FOLD)) else []),
         f"Signature: {as_line(run.signature)}",
         f"Predictions: {directory / 'predictions.parquet'}",
         f"To compare with another group: python -m pipeline.compare {side.name} OTHER",
     ]
+
+
+def describe_gain(linear_side: Side, side: Side) -> str:
+    """Return a sentence about the difference from the linear model."""
+    try:
+        return f"Difference from the linear model: {compare(linear_side, side).difference_phrase}"
+    except UserError as error:  # The metric is not defined in a fold.
+        return f"Warning: no comparison with the linear model. {error}"

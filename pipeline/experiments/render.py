@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pipeline.core.messages import printable
-from pipeline.core.text import aligned, code, table
+from pipeline.core.text import aligned, code, escaped, table
 from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import ChangedExample, Comparison, SplitComparison
@@ -42,7 +42,7 @@ def as_text(comparison: Comparison) -> str:
 
 def as_markdown(comparison: Comparison) -> str:
     """Format a comparison for a pull request on GitHub."""
-    lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", "", *comparison.caveats, ""]
+    lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", "", *map(escaped, comparison.caveats), ""]
     header = ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95% confidence interval"]
     lines += [*table(header, _score_rows(comparison)), "", *_notes(comparison), ""]
     lines += [f"{side}: {code(as_line(entry))}\n" for side, entry in zip("AB", comparison.signatures, strict=True)]

@@ -4,7 +4,7 @@ import json
 
 from pipeline.core.messages import printable
 from pipeline.core.text import code, table
-from pipeline.evaluation.metrics import METRICS, applicable_metrics
+from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.templates import TEMPLATES
@@ -95,6 +95,7 @@ def _score_table(results: Results, metrics: list[str]) -> list[str]:
                 scores = [results.evaluation[split][f"{key}_{name}"] for split in splits]
                 rows.append([f"{title} of the {model}", *map(show, scores)])
     evaluations = [results.evaluation[split] for split in splits]
-    rows.append([LOSSES[task.problem_type], *(f"{evaluation['loss']:.4f}" for evaluation in evaluations)])
+    losses = [SCORES["loss"].format(evaluation["loss"], 2) for evaluation in evaluations]
+    rows.append([LOSSES[task.problem_type], *losses])
     rows.append([task.noun, *(str(evaluation["n"]) for evaluation in evaluations)])
     return table(["", *splits], rows)

@@ -14,7 +14,7 @@ from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.uncertainty import MIN_EXAMPLES, reasons_for_narrow_intervals
+from pipeline.evaluation.uncertainty import MIN_EXAMPLES, score_caveats
 from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import MIN_ROWS, Slice, score_slices, slice_metrics
@@ -38,7 +38,7 @@ def page(results: Results) -> str:
     threshold = results.diagnostics.get("threshold")  # only with two classes
     train_labels = results.card.splits[TRAIN].labels
     proportion_right = float(np.mean(predictions[verdict_split].labels == predictions[verdict_split].predicted))
-    narrow_intervals = reasons_for_narrow_intervals(
+    narrow_intervals = score_caveats(
         task.metrics, task, verdict_split, predictions[verdict_split].labels, split_type=results.split_type
     )
     return TEMPLATES.get_template("page.html.jinja").render(

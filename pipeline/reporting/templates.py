@@ -3,7 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping
-from math import isnan
+from math import isfinite
 from pathlib import Path
 
 import jinja2
@@ -50,7 +50,7 @@ def format_number(value: float) -> str:
 
 
 def _format_score(value: float | None, name: str, unit: bool = False) -> str:
-    if value is None or isnan(value):
+    if value is None or not isfinite(value):
         return _UNDEFINED
     score = SCORES[name]
     return f"{score.format(value)}%" if unit and not score.is_error else score.format(value)

@@ -90,10 +90,11 @@ def _overfitting(epochs: pd.DataFrame) -> Finding | None:
     still_learning = last.train_loss < best.train_loss  # False if one of them was not logged
     if not still_learning or last.loss <= best.loss * (1 + _MIN_LOSS_INCREASE):
         return None
+    show = SCORES["loss"].format
     text = (
-        f"After epoch {best.name}, the validation loss rises from {best.loss:.3f} to "
-        f"{last.loss:.3f}, while the training loss falls from {best.train_loss:.3f} to "
-        f"{last.train_loss:.3f}. Train for fewer epochs, or add training data."
+        f"After epoch {best.name}, the validation loss rises from {show(best.loss)} to {show(last.loss)}, while the "
+        f"training loss falls from {show(best.train_loss)} to {show(last.train_loss)}. Train for fewer epochs, or add "
+        "training data."
     )
     return Finding(f"Overfitting from epoch {best.name + 1}", text)
 
@@ -104,7 +105,7 @@ def _still_improving(epochs: pd.DataFrame, name: str) -> Finding | None:
     smallest_gain = _MIN_RELATIVE_GAIN * best if SCORES[name].is_error else _MIN_GAIN
     if gain <= smallest_gain or _best(epochs, "loss").name != last.name:
         return None
-    lead = f"{gain:.3f}" if SCORES[name].is_error else f"{100 * gain:.1f} points"
+    lead = f"{SCORES[name].format(gain)}{'' if SCORES[name].is_error else ' points'}"
     text = (
         f"The last epoch ({last.name}) has the best validation {SCORES[name].title}, by {lead}"
         f"{'' if name == 'loss' else ', and the lowest validation loss'}. More epochs may improve the model further."
