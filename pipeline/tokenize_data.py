@@ -46,15 +46,15 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     of task.json and source.json.
 
     Raises:
-        UserError: An input is missing, or the model does not support `max_length`.
+        UserError: An input is missing, the model does not support `max_length`, or a number to predict is -100.
     """
     require(pretrained, "pretrained")
     task = read_task(raw, "download")
     tokenizer = load_tokenizer(pretrained)
-    least, most = length_range(pretrained, tokenizer, len(task.text_columns))
-    if not least <= params.max_length <= most:
+    shortest, longest = length_range(pretrained, tokenizer, len(task.text_columns))
+    if not shortest <= params.max_length <= longest:
         raise UserError(
-            f"params.yaml: tokenize.max_length must be between {least} and {most} for this model, got "
+            f"params.yaml: tokenize.max_length must be between {shortest} and {longest} for this model, got "
             f"{params.max_length}."
         )
     separator = pair_separator(tokenizer) if task.pairs else ""

@@ -193,6 +193,18 @@ def test_a_disk_full_during_a_checkpoint_keeps_the_previous_one(
     assert "resuming from" in caplog.text and "checkpoint-1" in caplog.text
 
 
+def test_a_first_checkpoint_that_does_not_fit_on_the_disk_is_removed(
+    small_disk: Callable[[str], Path], params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    disk = small_disk("300k")  # one checkpoint takes 400 kB
+    settings = sections(params, save_steps=1, max_train_samples=48)
+    with pytest.raises(UserError, match=r"of step 1 cannot be written"):
+        train(tokenized(tiny()), tiny(), tmp_path / "classifier", tmp_path / "metrics", disk / "checkpoints", *settings)
+    assert not list(disk.glob("**/checkpoint-*"))
+    assert "resumes from" not in caplog.text
+
+
 @pytest.fixture
 def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path) -> Path:
     """A directory with inputs that keep `python -m pipeline.train` busy for many seconds."""

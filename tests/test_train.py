@@ -379,12 +379,17 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
         ({"training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}}, r"cannot be used: .*nonsense"),
         ({"optim": "adamw_8bit"}, r"train\.optim cannot be used: .*bitsandbytes"),
         (
+            {"training_args": {"dataloader_persistent_workers": True}},
+            r"train\.training_args cannot be used: persistent",
+        ),
+        ({"training_args": {"log_level": "loud"}}, r"train\.training_args\.log_level must be "),
+        (
             {"lr_scheduler_type": "reduce_lr_on_plateau", "training_args": {"lr_scheduler_kwargs": "patience=1"}},
             "TrainingArguments rejects a value",
         ),
     ],
 )
-def test_an_invalid_optimizer_or_schedule_is_rejected_before_training(
+def test_an_option_that_the_trainer_rejects_is_an_error_before_training(
     trained: Trained, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

@@ -85,7 +85,7 @@ def process_group(timeout: int = 600) -> Iterator[None]:
         reason = " ".join(str(error).split()).split(". ")[0]
         raise UserError(
             f"rank {rank()} of {world_size()} processes lost the connection to the others: {reason}. Fix the cause, "
-            "such as an error above, and run again. Training resumes."
+            "such as an error above, and run again."
         ) from error
 
 

@@ -5,9 +5,9 @@ import typing
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import quoted, require_choice
@@ -44,12 +44,15 @@ _RESERVED = {
 
 # Fields whose default differs from the one in transformers. `train.training_args` may set them.
 _DEFAULTS: dict[str, Any] = {
-    "ddp_find_unused_parameters": False,  # A classifier uses all of its parameters, and searching takes time.
+    "ddp_find_unused_parameters": False,  # Nearly all classifiers use all of their parameters.
     "tf32": False,  # torch.compile would otherwise switch it on, even in fp32.
 }
 
 # Types that are stricter or more lenient than the annotations of TrainingArguments.
 _CORRECTED_TYPES: dict[str, Any] = {
+    "eval_accumulation_steps": PositiveInt | None,
+    "log_level": Literal["debug", "info", "warning", "error", "critical", "passive"],
+    "log_level_replica": Literal["debug", "info", "warning", "error", "critical", "passive"],
     "label_smoothing_factor": Annotated[float, Field(ge=0, le=1)],
     "neftune_noise_alpha": Annotated[float, Field(ge=0)] | None,
     "fsdp": bool | str | list[str] | None,  # `True` and lists are allowed, too.

@@ -34,7 +34,7 @@ def reporting_write_errors(checkpoints: Path, step: int) -> Iterator[None]:
         free = shutil.disk_usage(checkpoints).free  # If the disk is full, torch's own message does not say so.
         raise UserError(
             f"{checkpoints}: the checkpoint of step {step} cannot be written ({free / 1e6:.1f} MB free): "
-            f"{' '.join(str(error).split())}. Free some space and run again. Training resumes from the last checkpoint."
+            f"{' '.join(str(error).split())}. Free some space and run again."
         ) from error
 
 

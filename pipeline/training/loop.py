@@ -158,7 +158,9 @@ def _loader(
         num_workers=runtime.dataloader_num_workers,
         pin_memory=inputs.device.type == "cuda",
         worker_init_fn=ignore_signals,
-        generator=torch.Generator() if sampler else None,  # as in `CorrectedTrainer.get_train_dataloader`
+        # The loader draws a random number at the start of an epoch, and once more if the run resumes within it. If it
+        # drew from the global generator, dropout would differ after a resume.
+        generator=torch.Generator() if sampler else None,
     )
 
 

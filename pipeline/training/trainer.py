@@ -105,7 +105,7 @@ class CorrectedTrainer(Trainer):
     Failures: a NaN or infinite loss, or a checkpoint that cannot be written, ends the run with a one-line error.
 
     Args:
-        summed_loss: The loss to train on. Logged losses are in the units of the labels.
+        summed_loss: The loss to train on. For a regression, logged losses are in the squared units of the labels.
         sampler: The order of the training examples.
     """
 
@@ -135,10 +135,11 @@ class CorrectedTrainer(Trainer):
         return self._sampler
 
     def get_train_dataloader(self) -> Any:
-        loader: Any = super().get_train_dataloader()
+        with reporting_rejection("training_args"):  # for example, persistent workers without workers
+            loader: Any = super().get_train_dataloader()
         loader.base_dataloader.worker_init_fn = ignore_signals  # Accelerate's loader wraps the one with the workers.
-        # The loader draws a random number at the start of an epoch, and once more if the run resumes within it. Without
-        # its own generator, it would draw from the global one, and dropout would differ.
+        # The loader draws a random number at the start of each epoch. In the engine "loop", it needs its own generator
+        # (see `_loader` there). With one here too, dropout is the same in both engines.
         loader.base_dataloader.generator = torch.Generator()
         return loader
 
@@ -154,8 +155,9 @@ class CorrectedTrainer(Trainer):
             return super().train(*args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        for name in {"loss", "train_loss"} & logs.keys():
+            logs[name] *= self._summed_loss.squared_scale
         if "loss" in logs:
-            logs["loss"] *= self._summed_loss.squared_scale
             require_finite("loss", logs["loss"], self.state.global_step)
             if not self.args.fp16:  # With fp16, gradients may overflow, and the scaler skips the step.
                 require_finite("gradient norm", logs["grad_norm"], self.state.global_step)
@@ -205,7 +207,9 @@ class _Checkpointing(TrainerCallback):
         args.distributed_state.wait_for_everyone()  # After this, all processes have written their random states.
         if distributed.rank() == 0:
             mark_complete(self._checkpoints / f"checkpoint-{state.global_step}")
-            rotate_checkpoints(str(self._checkpoints), 2, state.best_model_checkpoint)  # Keep the newest and the best.
+            rotate_checkpoints(
+                str(self._checkpoints), 2, state.best_model_checkpoint
+            )  # Keep two, among them the newest and the best.
         if self._interruption.agreed():
             self._interruption.stop(state.global_step, state.max_steps)
 
