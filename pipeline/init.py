@@ -128,7 +128,8 @@ def init(source: str, options: Namespace) -> None:
     before = load_params()
     _print(f"Looking at {source}")
     if source.startswith(_HUB):
-        data = read_hub(source.removeprefix(_HUB), options.config, _parse_splits(options.splits))
+        dataset = source.removeprefix(_HUB).removeprefix("datasets/")  # pandas needs this prefix.
+        data = read_hub(dataset, options.config, _parse_splits(options.splits))
     else:
         columns = [*options.text, *options.label]
         data = read_files(Path(source), chosen_format(options), columns, infer_header=options.header is None)

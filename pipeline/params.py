@@ -51,14 +51,6 @@ RENAMED = {
     "report_to": "runtime.report_to",
 }
 
-# Names in earlier versions, and the current names.
-_FORMER_KEYS = {
-    "data.split.probabilities": "data.split.fractions",
-    "predict.swapped": "predict.score_swapped_pairs",
-    "train.extra": "train.training_args",
-}
-_FORMER_VALUES = {"own": "custom", "sample": "demo", "refuse": "error"}
-
 
 def _check_launcher(command: str) -> str:
     if command.split()[-1:] != ["-m"]:
@@ -353,7 +345,7 @@ def _explain_value(mistakes: Sequence[Mapping[str, Any]], depth: int, schema: di
         location_in_value = location_in_value[1:]  # The first part is the type that pydantic tried.
     entry = f" for entry {quoted(location_in_value[0])}" if location_in_value else ""
     hint = ""
-    if "enum" in schema and isinstance(value, str) and (suggestion := _suggest(value, schema["enum"])):
+    if "enum" in schema and isinstance(value, str) and (suggestion := closest_match(value, schema["enum"])):
         hint = f' Did you mean "{suggestion}"?'
     return f"{describe(schema)}, got {quoted(value)}{entry}.{hint}"
 
@@ -377,14 +369,7 @@ def _schema() -> dict[str, Any]:
     return Params.model_json_schema()
 
 
-def _suggest(value: str, choices: list[str]) -> str | None:
-    current = _FORMER_VALUES.get(value)
-    return current if current in choices else closest_match(value, choices)
-
-
 def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
-    if current := _FORMER_KEYS.get(f"{section}.{name}"):
-        return f"{section}.{name} is now called {current}. Rename it."
     choices = {key: f"{section}.{key}".lstrip(".") for key in keys} | (RENAMED if section == "train" else {})
     message = f"{section}.{printable(name)[:60]} is not a parameter.".lstrip(".")
     if match := closest_match(name, choices):

@@ -130,31 +130,6 @@ def test_a_field_of_training_arguments_is_rejected_with_a_hint(tmp_path: Path, k
 
 
 @pytest.mark.parametrize(
-    ("former", "current"),
-    [
-        ("train.extra", "train.training_args"),
-        ("predict.swapped", "predict.score_swapped_pairs"),
-        ("data.split.probabilities", "data.split.fractions"),
-    ],
-)
-def test_a_renamed_key_is_reported_with_its_current_name(tmp_path: Path, former: str, current: str) -> None:
-    path = params_file(tmp_path, {})
-    names = [key.rpartition(".")[2] for key in (current, former)]
-    path.write_text(path.read_text().replace(*(f" {name}:" for name in names)))
-    with pytest.raises(UserError, match=re.escape(f"{former} is now called {current}. Rename it.")):
-        load_params(path)
-
-
-@pytest.mark.parametrize(
-    ("key", "former", "current"),
-    [("data.task", "own", "custom"), ("data.task", "sample", "demo"), ("data.on_leakage", "refuse", "error")],
-)
-def test_a_renamed_value_is_reported_with_its_current_name(tmp_path: Path, key: str, former: str, current: str) -> None:
-    with pytest.raises(UserError, match=rf'got "{former}"\. Did you mean "{current}"\?$'):
-        load_params(params_file(tmp_path, {key: former}))
-
-
-@pytest.mark.parametrize(
     ("key", "changes"),
     [
         ("train.weight_decay", {"train": {"weight_decy": 0.1}}),

@@ -138,7 +138,7 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
         texts: The text columns that the user named.
 
     Raises:
-        UserError: A candidate is missing, or there are several.
+        UserError: No column qualifies, or several do.
     """
     candidates = [column for column in columns if column.name not in texts and column.type not in ("empty", "split")]
     if chosen := _by_name(candidates, LABEL_NAMES, "label"):
@@ -181,9 +181,11 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
         labels: The label columns.
 
     Raises:
-        UserError: A candidate is missing, or there are several.
+        UserError: No column qualifies, or several do.
     """
-    candidates = [column for column in columns if column.name not in labels and column.type == "text"]
+    candidates = [
+        column for column in columns if column.name not in labels and column.type == "text" and column.distinct > 1
+    ]
     by_name = {normalize_name(column.name): column.name for column in candidates}
     for pair in PAIR_NAMES:
         if set(pair) <= by_name.keys():

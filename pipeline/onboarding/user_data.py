@@ -70,6 +70,12 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
     selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
     batches = chain.from_iterable(read_file(path, selection, file_format=file_format) for path in paths[TRAIN])
     train = _flatten(_table(batches, first))
+    if len(train.columns) < 2:
+        raise UserError(
+            f'{first} has a single column, "{train.columns[0]}", but needs a text and a label. Remove lines above the '
+            "names of the columns and quotes around whole lines, or name the character between the columns with "
+            "--delimiter."
+        )
     name = source.absolute().name if source.is_dir() else data_stem(source)
     values = {
         "task": "custom",

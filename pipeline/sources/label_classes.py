@@ -18,7 +18,8 @@ _MAX_GROUPS = 5  # how many groups of similar labels a warning lists
 # What programs write for a missing value or an error. "none" and "NONE" are not in the list, because they are common
 # classes.
 PLACEHOLDERS = {
-    "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-", "#NAME?", "#VALUE!", "#REF!",
+    "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-", ".", "#NAME?", "#VALUE!",
+    "#REF!",
 }  # fmt: skip
 # Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
 _PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")

@@ -16,6 +16,7 @@ from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
 from pipeline.sources.label_values import (
     is_minus_one,
+    is_object,
     is_sortable_number,
     is_unsupported_list,
     label_columns,
@@ -235,10 +236,15 @@ def _split_text(text: str, separator: str, location: str, name: str) -> list[Any
     if items is not None:
         return items
     if is_unsupported_list(text):
+        form, hint = "looks like a list, but is neither a JSON nor a Python list", ""
+        if is_object(text):
+            form, hint = (
+                "is a JSON object",
+                " If it describes the column, as in exports from Qualtrics, remove the row.",
+            )
         raise UserError(
-            f"{location}: {name} is {literal(text)}, which looks like a list, but is neither a JSON nor a Python list. "
-            'Write a JSON list, such as ["a", "b"] or [0, 1, 0]. If it is a class, set data.problem_type='
-            "single_label_classification."
+            f"{location}: {name} is {literal(text)}, which {form}. Write a JSON list, such as "
+            f'["a", "b"] or [0, 1, 0]. If it is a class, set data.problem_type=single_label_classification.{hint}'
         )
     return list(re.split(separator, text))
 

@@ -152,6 +152,13 @@ def list_from_text(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
+def is_object(text: str) -> bool:
+    """Return whether a text is a JSON object."""
+    with suppress(ValueError, RecursionError):
+        return isinstance(json.loads(text), dict)
+    return False
+
+
 def is_unsupported_list(text: str) -> bool:
     """Return whether a text is probably a list of labels, but not in a form that `list_from_text` reads."""
     return _UNSUPPORTED_LIST.match(text.strip()) is not None

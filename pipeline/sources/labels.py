@@ -126,12 +126,14 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         problem_type = "multi_label_classification"
         reason = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.location}"
         _warn_if_few_lists(column)
-        if all(len(value.items) <= 1 for value in column.values):
+        distinct_lists = len({frozenset(value.labels) for value in column.values if value.labels})
+        if distinct_lists <= len(labels):
             log.warning(
-                "each list in %s has at most one label. If each text has exactly one label, set data.problem_type="
-                "single_label_classification (in init, --kind single_label_classification).",
-                column.name,
-            )
+                "%s has only %d distinct lists of its %d labels. If each text has exactly one label, such as "
+                '"Books|Fiction", set data.problem_type=single_label_classification (in init, --kind '
+                "single_label_classification).",
+                column.name, distinct_lists, len(labels),
+            )  # fmt: skip
     elif column.id2label:
         reason = "the classes in data.id2label"
     elif column.schema_names:

@@ -46,7 +46,8 @@ def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnErro
         try:
             value = json.loads(line, object_pairs_hook=_require_unique_keys)
         except (ValueError, RecursionError) as error:
-            why = f"cannot be read as JSON: {error}. Write one object per line."
+            remedy = _REMEDY if data_suffix(path) == ".json" else "Write one object per line."
+            why = f"cannot be read as JSON: {error}. {remedy}"
             on_error(RowError(where, why, line.rstrip("\r\n")))
         else:
             if _require_object(where, value, on_error):

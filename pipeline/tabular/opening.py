@@ -52,6 +52,12 @@ def is_compressed(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
+# Encodings of files that are not UTF-8, and where such files come from.
+_ENCODINGS = {
+    "cp1252": "Western European", "mac_roman": "old Excel for Mac", "cp1251": "Cyrillic", "gb18030": "Chinese",
+}  # fmt: skip
+
+
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Open a file, and decompress it if its name ends with .gz. An error of the file in the block is a UserError."""
@@ -103,9 +109,11 @@ def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[s
     for number, line in enumerate(lines, 1):
         if escaped := LONE_SURROGATE.search(line):
             byte = escaped[0].encode("utf-8", "surrogateescape")
+            codec = text_codec(encoding)
+            others = [name for name in _ENCODINGS if text_codec(name) != codec]
             raise UserError(
                 f"{path} line {number} contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Save the "
-                "file as UTF-8, or set data.encoding (in a command, --encoding) to its encoding, such as cp1252 "
-                "(Western European), cp1251 (Cyrillic) or gb18030 (Chinese)."
+                "file as UTF-8, or set data.encoding (in a command, --encoding) to its encoding, such as "
+                f"{', '.join(f'{name} ({_ENCODINGS[name]})' for name in others)}."
             )
         yield line

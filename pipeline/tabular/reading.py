@@ -32,7 +32,7 @@ from pipeline.tabular.opening import (
 from pipeline.tabular.parquet_rows import class_names, parquet_batches
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")  # suffixes of the files that can be read
-_SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 REMEDIES = {  # by the suffix of a file that cannot be read
     ".txt": "If it is a table, rename it to .csv or .tsv.",
     ".zip": "Unpack it first.",
@@ -199,8 +199,8 @@ def _check_encoding(path: Path, head: bytes, encoding: str) -> None:
     elif not is_wide and b"\0" in head:
         raise UserError(
             f"{path} contains null bytes, so it is not {encoding} text. Save it as UTF-8 text, or correct its "
-            "suffix (.gz, .parquet). If it is UTF-16, you can set data.encoding to utf-16-le or utf-16-be instead (in "
-            "a command, --encoding)."
+            "suffix (.gz, .parquet, .xlsx). If it is UTF-16, you can set data.encoding to utf-16-le or utf-16-be "
+            "instead (in a command, --encoding)."
         )
     elif codec != "utf-8-sig" and (_is_utf8(head) or (is_wide and b"\0" not in head)):
         actual, alternative = "utf-8", ""
