@@ -128,7 +128,7 @@ def init(source: str, options: Namespace) -> None:
     before = load_params()
     _print(f"Looking at {source}")
     if source.startswith(_HUB):
-        dataset = source.removeprefix(_HUB).removeprefix("datasets/")  # pandas needs this prefix.
+        dataset = source.removeprefix(_HUB).removeprefix("datasets/")  # The prefix of an address in pandas.
         data = read_hub(dataset, options.config, _parse_splits(options.splits))
     else:
         columns = [*options.text, *options.label]

@@ -167,6 +167,14 @@ def test_a_run_equals_itself_and_compare_changes_no_file(toy: Project) -> None:
     assert toy.git("status", "--porcelain") == ""
 
 
+def test_a_label_in_a_caveat_cannot_break_the_markdown(sides: dict[str, Side]) -> None:
+    comparison = compare(sides["main"], sides["worse"])
+    out = as_markdown(dataclasses.replace(comparison, interval_caveats=['The label "<b>@someone" is rare.']))
+    assert "<b>" not in out
+    assert "@someone" not in out
+    assert 'The label "<b>@someone" is rare.' in html.unescape(out)
+
+
 def test_a_sentence_cannot_break_the_markdown(sides: dict[str, Side]) -> None:
     out = as_markdown(compare(sides["main"], sides["worse"]))
     assert out.startswith("**These two models differ:")

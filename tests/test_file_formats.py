@@ -131,9 +131,7 @@ def test_other_encodings_are_read_if_they_are_set(encoding: str, write: Write) -
     assert [row["text"] for row in read(path, FileFormat(encoding=encoding))] == TEXTS
     if encoding == "UTF-8-SIG":
         return
-    western = (
-        r" \(in a command, --encoding\) to its encoding, such as cp1252 \(Western European\), mac_roman "
-    )
+    western = r" \(in a command, --encoding\) to its encoding, such as cp1252 \(Western European\), mac_roman "
     remedy = rf"data\.encoding(=utf-16 \(in a command, --enc| to utf-16-le .* \(in a command, --encoding\)|{western})"
     with pytest.raises(UserError, match=rf"^a\.\S+ .*{remedy}"):
         read(path)

@@ -139,6 +139,7 @@ FRACTIONS = [f"{number / 10}" for number in range(20)]
         ({"Page URL": URLS, "what": LONG, "label": FEW}, ["what"], "label"),
         ({"text": [f"{number}文" for number in range(20)], "label": FEW}, ["text"], "label"),
         ({"what": [f"{number}文" for number in range(20)], "label": FEW}, ["what"], "label"),
+        ({"what": LONG, "survey": ["a long title of the survey"] * 20, "mood": FEW}, ["what"], "mood"),
     ],
 )
 def test_texts_and_labels_are_found_by_name_and_by_shape(
@@ -282,6 +283,11 @@ def repository(project: Project) -> Project:
     [
         ("text,label\na,1\nb,x\nc,2\n", [], r"reviews\.csv line 3: .*\"label\" is 'x', .*Without init"),
         ("text,label\na,b\nc,d\n", ["--text", "txt"], r'reviews\.csv has no column "txt".*Did you mean "text"'),
+        (
+            '"text,label"\n"a,b"\n"c,d"\n',
+            [],
+            r"reviews\.csv must have a column .* are: text,label\. Remove .*--delimiter",
+        ),
         ("text,day\na,2024-01-01\nb,2024-01-02\n", ["--label", "day"], r'"day" contains dates\. .*--kind'),
         ("text,label\na,b\nc,d\n", ["--kind", "regression"], r"reviews\.csv line 2: .*\"label\" is 'b'.* use --kind"),
     ],
@@ -439,7 +445,7 @@ def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path:
     hub.files[f"datasets/someone/reviews/{commit}/train.parquet"] = (tmp_path / "train.parquet").read_bytes()
     hub.branches["datasets/someone/reviews/main"] = commit
     env = hub.env(tmp_path / "hub home")
-    out = run_init(repository, "hf://someone/reviews", "--no-estimate", **env)
+    out = run_init(repository, "hf://datasets/someone/reviews", "--no-estimate", **env)
     assert re.search(r"^label +text +2 .*'bad'", out, re.M), "names of classes, not numbers"
     data = repository.params()["data"]
     assert (data["task"], data["dataset"]) == ("hub", f"someone/reviews@{commit}")

@@ -203,16 +203,15 @@ def score_caveats(names: Sequence[str], task: Task, split: str, labels: Values, 
     titles = [METRICS[name].title for name in names if name in _NARROW_WITH_RARE_CLASSES]
     if not titles:
         return sentences
-    have = "have"
+    counts = np.bincount(labels, minlength=task.outputs) if labels.ndim == 1 else labels.sum(axis=0)
+    condition = f"fewer than {MIN_PER_CLASS} {split} {task.noun} have each of these labels"
     if labels.ndim == 2:
-        counts = np.minimum(labels.sum(axis=0), (1 - labels).sum(axis=0))
-        have = "have, or do not have,"
-    else:
-        counts = np.bincount(labels, minlength=task.outputs)
+        counts = np.minimum(counts, len(labels) - counts)
+        condition = f"each of these labels is present or absent in fewer than {MIN_PER_CLASS} {split} {task.noun}"
     if rare := [task.labels[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]:
         sentences.append(
-            f"The intervals of {' and '.join(titles)} may be too narrow, because fewer than {MIN_PER_CLASS} {split} "
-            f"{task.noun} {have} each of these labels: {listing(map(quoted, rare))}."
+            f"The intervals of {' and '.join(titles)} may be too narrow, because {condition}: "
+            f"{listing(map(quoted, rare))}."
         )
     return sentences
 

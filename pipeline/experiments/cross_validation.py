@@ -138,4 +138,4 @@ def describe_gain(linear_side: Side, side: Side) -> str:
     try:
         return f"Difference from the linear model: {compare(linear_side, side).difference_phrase}"
     except UserError as error:  # The metric is not defined in a fold.
-        return f"Warning: no comparison with the linear model. {error}"
+        return f"Warning: These scores cannot be compared with the linear model. {error}"

@@ -45,7 +45,7 @@ def identity(overrides: list[str], varied_key: str = SEED_KEY) -> str:
         del params["train"]["seed"]
     else:
         del params["data"]["split"]["fold"]
-    del params["evaluate"], params["data"]["name"]  # They only change how results are shown.
+    del params["evaluate"], params["data"]["name"]  # They cannot change a prediction.
     params["runtime"] = params["runtime"]["launcher"]  # The other keys cannot change a result.
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
     files = _code()

@@ -69,12 +69,19 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         file_format = file_format._replace(header=has_columns or guess_header(rows))
     selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
     batches = chain.from_iterable(read_file(path, selection, file_format=file_format) for path in paths[TRAIN])
-    train = _flatten(_table(batches, first))
+    train = _table(batches, first)
+    if len(train.columns):
+        train = _flatten(train)
     if len(train.columns) < 2:
+        remedy = "Add the missing column."
+        if data_suffix(first) in (".csv", ".tsv"):
+            remedy = (
+                "Remove lines above the names of the columns and quotes around whole lines, or name the character "
+                "between the columns with --delimiter."
+            )
         raise UserError(
-            f'{first} has a single column, "{train.columns[0]}", but needs a text and a label. Remove lines above the '
-            "names of the columns and quotes around whole lines, or name the character between the columns with "
-            "--delimiter."
+            f"{first} must have a column with texts and a column with labels, but its columns are: "
+            f"{', '.join(train) or 'none'}. {remedy}"
         )
     name = source.absolute().name if source.is_dir() else data_stem(source)
     values = {

@@ -38,7 +38,7 @@ def page(results: Results) -> str:
     threshold = results.diagnostics.get("threshold")  # only with two classes
     train_labels = results.card.splits[TRAIN].labels
     proportion_right = float(np.mean(predictions[verdict_split].labels == predictions[verdict_split].predicted))
-    narrow_intervals = score_caveats(
+    caveats = score_caveats(
         task.metrics, task, verdict_split, predictions[verdict_split].labels, split_type=results.split_type
     )
     return TEMPLATES.get_template("page.html.jinja").render(
@@ -78,7 +78,7 @@ def page(results: Results) -> str:
             *results.card.warnings,
             *_truncation_warnings(results),
             *_size_warnings(results, verdict_split),
-            *narrow_intervals,
+            *caveats,
         ],
         worse_slices=_worse_slices(
             slices[verdict_split], task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]

@@ -238,10 +238,8 @@ def _split_text(text: str, separator: str, location: str, name: str) -> list[Any
     if is_unsupported_list(text):
         form, hint = "looks like a list, but is neither a JSON nor a Python list", ""
         if is_object(text):
-            form, hint = (
-                "is a JSON object",
-                " If it describes the column, as in exports from Qualtrics, remove the row.",
-            )
+            form = "is a JSON object"
+            hint = " If it describes the column, as in exports from Qualtrics, remove the row."
         raise UserError(
             f"{location}: {name} is {literal(text)}, which {form}. Write a JSON list, such as "
             f'["a", "b"] or [0, 1, 0]. If it is a class, set data.problem_type=single_label_classification.{hint}'

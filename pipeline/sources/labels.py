@@ -129,10 +129,10 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         distinct_lists = len({frozenset(value.labels) for value in column.values if value.labels})
         if distinct_lists <= len(labels):
             log.warning(
-                "%s has only %d distinct lists of its %d labels. If each text has exactly one label, such as "
+                "%s has %d labels, but only %d distinct lists of labels. If each text has exactly one label, such as "
                 '"Books|Fiction", set data.problem_type=single_label_classification (in init, --kind '
                 "single_label_classification).",
-                column.name, distinct_lists, len(labels),
+                column.name, len(labels), distinct_lists,
             )  # fmt: skip
     elif column.id2label:
         reason = "the classes in data.id2label"

@@ -14,6 +14,11 @@ from pipeline.core.messages import UserError
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can contain but UTF-8 cannot
 
+# Encodings of files that are not UTF-8, and where such files come from.
+_ENCODINGS = {
+    "cp1252": "Western European", "mac_roman": "old Excel for Mac", "cp1251": "Cyrillic", "gb18030": "Chinese",
+}  # fmt: skip
+
 
 class RowError(UserError):
     """A row that cannot be used.
@@ -50,12 +55,6 @@ def data_stem(path: Path) -> str:
 
 def is_compressed(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
-
-
-# Encodings of files that are not UTF-8, and where such files come from.
-_ENCODINGS = {
-    "cp1252": "Western European", "mac_roman": "old Excel for Mac", "cp1251": "Cyrillic", "gb18030": "Chinese",
-}  # fmt: skip
 
 
 @contextmanager
@@ -110,10 +109,10 @@ def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[s
         if escaped := LONE_SURROGATE.search(line):
             byte = escaped[0].encode("utf-8", "surrogateescape")
             codec = text_codec(encoding)
-            others = [name for name in _ENCODINGS if text_codec(name) != codec]
+            *first, last = [f"{name} ({origin})" for name, origin in _ENCODINGS.items() if text_codec(name) != codec]
             raise UserError(
                 f"{path} line {number} contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Save the "
                 "file as UTF-8, or set data.encoding (in a command, --encoding) to its encoding, such as "
-                f"{', '.join(f'{name} ({_ENCODINGS[name]})' for name in others)}."
+                f"{', '.join(first)} or {last}."
             )
         yield line
