@@ -183,7 +183,7 @@ def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Differenc
 
 
 def score_caveats(names: Sequence[str], task: Task, split: str, labels: Values, *, split_type: str | None) -> list[str]:
-    """Return sentences that say why the scores of a split mean nothing, or why their intervals may be too narrow.
+    """Return sentences that say why scores of a split cannot be interpreted, or why their intervals may be too narrow.
 
     Args:
         names: The metrics.

@@ -236,7 +236,8 @@ def _split_text(text: str, separator: str, location: str, name: str) -> list[Any
     if items is not None:
         return items
     if is_unsupported_list(text):
-        form, hint = "looks like a list, but is neither a JSON nor a Python list", ""
+        form = "looks like a list, but is neither a JSON nor a Python list"
+        hint = ""
         if is_object(text):
             form = "is a JSON object"
             hint = " If it describes the column, as in exports from Qualtrics, remove the row."
