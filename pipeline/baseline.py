@@ -1,7 +1,7 @@
 """Train a linear model on the words and characters of the texts, to see what the transformer gains over it."""
 
 from pipeline.cli import as_command, parse_arguments
-from pipeline.params import keys_of, load_params
+from pipeline.params import keys_of, load_params, require_unchanged
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("predict.max_samples"))
@@ -182,7 +182,9 @@ def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]
 
 def main() -> None:
     require_locked()
-    baseline(RAW, LINEAR, load_params().predict.max_samples)
+    params = load_params()
+    baseline(RAW, LINEAR, params.predict.max_samples)
+    require_unchanged(params, ["predict.max_samples"])
 
 
 if __name__ == "__main__":

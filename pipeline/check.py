@@ -44,7 +44,8 @@ def check(params: Params) -> None:
         # "make demo" sets data/empty, because it must run without the user's data.
         if ignored and params.data.directory != "data/empty":
             log.warning(
-                "data.task is %s, which ignores %s. For your own files, set data.task=custom.",
+                "data.task is %s, which ignores %s. Set data.task=custom for your own files, or data.task=hub for a "
+                "dataset on the Hub.",
                 params.data.task, ", ".join(ignored),
             )  # fmt: skip
     text_codec(params.data.encoding)  # raises UserError if Python does not know the encoding

@@ -1,7 +1,7 @@
 """Download a corpus or read your files, and report problems with the data."""
 
 from pipeline.cli import as_command, parse_arguments
-from pipeline.params import DataParams, keys_of, load_params
+from pipeline.params import DataParams, keys_of, load_params, require_unchanged
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("data"))
@@ -149,6 +149,7 @@ def main() -> None:
     require_locked()
     params = load_params()
     download(RAW, params.data)
+    require_unchanged(params, ["data"])
 
 
 if __name__ == "__main__":

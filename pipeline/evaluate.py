@@ -19,8 +19,8 @@ from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_pred
 from pipeline.evaluation.metrics import METRICS, PROBABILITY_DECIMALS, loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.evaluation.signature import as_line, signature
-from pipeline.evaluation.uncertainty import MIN_CHANGED, difference, jackknife, score_intervals
-from pipeline.params import keys_of, load_params
+from pipeline.evaluation.uncertainty import MIN_CHANGED, Interval, difference, jackknife, score_intervals
+from pipeline.params import keys_of, load_params, require_unchanged
 
 
 def evaluate(predictions: Path, linear: Path, metrics: Path, names: list[str] | None = None) -> None:
@@ -110,10 +110,7 @@ def _score(
         split,
         f"{len(examples.labels):,}",
         task.noun,
-        ", ".join(
-            f"{name} {_format(name, values[name])} ({_format(name, low)} to {_format(name, high)})"
-            for name, (low, high) in limits.items()
-        ),
+        ", ".join(_format_score(name, values[name], limits[name]) for name in task.metrics),
         _format_scores(linear_scores),
         f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.constant_baseline}",
         _format_scores(guessed),
@@ -129,12 +126,12 @@ def _score(
 
 
 def _format_scores(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {_format(name, value)}" for name, value in values.items())
+    return ", ".join(f"{name} {METRICS[name].format_for_log(value)}" for name, value in values.items())
 
 
-def _format(name: str, value: float) -> str:
-    # The labels of a regression, and so its errors, may be tiny.
-    return METRICS[name].format(value, 2) if METRICS[name].is_error else f"{value:.4f}"
+def _format_score(name: str, value: float, interval: Interval) -> str:
+    value_text, low, high = map(METRICS[name].format_for_log, (value, *interval))
+    return f"{name} {value_text} ({low} to {high})"
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
@@ -149,6 +146,7 @@ def main() -> None:
     require_locked()
     params = load_params()
     evaluate(PREDICTIONS, LINEAR, METRICS_DIR, params.evaluate.metrics)
+    require_unchanged(params, ["evaluate"])
 
 
 if __name__ == "__main__":

@@ -65,7 +65,8 @@ _BATCH_SIZE = 16
 _MAX_EXAMPLES = 4096  # per batch
 _BLOCK_SIZE = 128  # weights that share a scale
 _INT8_PRODUCTS = 4  # ONNX Runtime's `accuracy_level` for int8 inputs
-_LOGIT_TOLERANCE = 1e-4  # between torch and ONNX, both in fp32
+# The largest difference of the logits of torch and ONNX, both in fp32. For a regression, it is a proportion.
+_TOLERANCE = 1e-4
 _MIN_AGREEMENT = 0.99  # between int8 and fp32
 
 
@@ -98,10 +99,12 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         _write_onnx(model, tokenizer, settings.max_length, draft / _FP32)
         expected = logits_of(model)
         difference = float(abs(logits_of(OnnxModel(draft / _FP32)) - expected).max())
-        if not difference <= _LOGIT_TOLERANCE:  # also if it is NaN
+        # The logits of a regression have the units of the labels.
+        tolerance = _TOLERANCE * (float(abs(expected).max()) if task.problem_type == "regression" else 1)
+        if not difference <= tolerance:  # also if it is NaN
             raise UserError(
                 f"The logits of ONNX differ from the logits of torch by up to {difference:.2g}, and at most "
-                f"{_LOGIT_TOLERANCE:g} is allowed. Nothing was written."
+                f"{tolerance:.2g} is allowed. Nothing was written."
             )
         log.info("the logits of ONNX differ from the logits of torch by at most %.2g", difference)
         if int8:

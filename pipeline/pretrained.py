@@ -6,7 +6,7 @@ from pipeline.cli import run
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import PRETRAINED, SOURCE
-from pipeline.params import ModelParams, keys_of, load_params
+from pipeline.params import ModelParams, keys_of, load_params, require_unchanged
 from pipeline.sources.checkpoints import fetch_checkpoint
 
 
@@ -21,6 +21,7 @@ def main() -> None:
     require_locked()
     params = load_params()
     pretrained(PRETRAINED, params.model)
+    require_unchanged(params, ["model"])
 
 
 if __name__ == "__main__":

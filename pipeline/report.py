@@ -1,7 +1,7 @@
 """Write the report and the model card."""
 
 from pipeline.cli import as_command, parse_arguments
-from pipeline.params import DataParams, keys_of, load_params
+from pipeline.params import DataParams, keys_of, load_params, require_unchanged
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("data"))
@@ -42,6 +42,7 @@ def main() -> None:
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
     params = load_params()
     report(RAW, TOKENIZED, PREDICTIONS, METRICS_DIR, params.data)
+    require_unchanged(params, ["data"])
 
 
 if __name__ == "__main__":

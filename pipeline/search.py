@@ -71,7 +71,8 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
 
 def _command_override(override: str) -> str:
     """Return an override for DVC, which adds a key that params.yaml may lack only after ++."""
-    return as_dvc_override(override) if override.startswith("train.training_args.") else override
+    may_be_new = override.startswith(("train.training_args.", "train.class_weights."))
+    return as_dvc_override(override) if may_be_new else override
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Turn the texts into token ids with the base model's tokenizer."""
 
 from pipeline.cli import as_command, parse_arguments
-from pipeline.params import TokenizeParams, keys_of, load_params
+from pipeline.params import TokenizeParams, keys_of, load_params, require_unchanged
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("tokenize", "runtime.num_proc"))
@@ -51,10 +51,10 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     require(pretrained, "pretrained")
     task = read_task(raw, "download")
     tokenizer = load_tokenizer(pretrained)
-    shortest, longest = length_range(pretrained, tokenizer, len(task.text_columns))
-    if not shortest <= params.max_length <= longest:
+    smallest, largest = length_range(pretrained, tokenizer, len(task.text_columns))
+    if not smallest <= params.max_length <= largest:
         raise UserError(
-            f"params.yaml: tokenize.max_length must be between {shortest} and {longest} for this model, got "
+            f"params.yaml: tokenize.max_length must be between {smallest} and {largest} for this model, got "
             f"{params.max_length}."
         )
     separator = pair_separator(tokenizer) if task.pairs else ""
@@ -163,6 +163,7 @@ def main() -> None:
     require_locked()
     params = load_params()
     tokenize(RAW, PRETRAINED, TOKENIZED, params.tokenize, params.runtime.num_proc)
+    require_unchanged(params, ["tokenize"])
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def test_changed_keys_that_the_task_ignores_are_named(valid_params: Params, capl
     assert caplog.text == ""
     split = {**valid_params.data.split.model_dump(), "seed": 1, "fold": "1/5", "fractions": [0.6, 0.2, 0.2]}
     check(changed(valid_params, "data", directory="data/mine", encoding="cp1252", split=split))
-    assert "demo, which ignores data.directory, data.encoding, data.split.fractions. For your" in caplog.text
+    assert "demo, which ignores data.directory, data.encoding, data.split.fractions. Set data" in caplog.text
 
 
 @pytest.mark.parametrize("encoding", ["rot13", "base64", "utf-99"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from datasets import Dataset
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import logits_to_predictions, scores
+from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities, scores
 from pipeline.evaluation.predictions import load_predictions
 from pipeline.experiments.comparison import compare
 from pipeline.experiments.render import as_json, as_markdown, as_text
 from pipeline.experiments.revisions import Run
-from pipeline.experiments.sides import Side
+from pipeline.experiments.sides import Side, describe_degenerate_runs
 from pipeline.sources.glue import glue_task
 
 N = 300
@@ -202,6 +203,43 @@ def test_a_few_changed_examples_are_not_evidence_with_any_metric(
     assert comparison.splits[task.verdict_split].difference[task.metrics[0]].low > 0
     assert comparison.verdict.startswith("no evidence of a difference")
     assert comparison.verdict.endswith(f", because A and B differ on 4 {task.noun}, and at least 10 are needed")
+
+
+def test_models_that_never_reach_the_threshold_are_compared_by_their_ranking(make_side: Callable[..., Side]) -> None:
+    """Both models always predict the majority class, as with rare positives, but one ranks the examples better."""
+    task = dataclasses.replace(TASKS["binary"], metrics=["roc_auc"])
+    a, b = make_side(task, "a", 2.0, range(5)), make_side(task, "b", 0.5, range(5))
+    for side in (a, b):
+        for number, run in enumerate(side.runs):
+            shifted = {}
+            for split, examples in run.predictions.items():
+                logits = examples.logits - np.array([0, 20])
+                shifted[split] = dataclasses.replace(
+                    examples,
+                    logits=logits,
+                    predicted=logits_to_predictions(task.problem_type, logits),
+                    probability=logits_to_probabilities(task.problem_type, logits),
+                )
+                assert not shifted[split].predicted.any()
+            side.runs[number] = run._replace(predictions=shifted)
+    assert compare(a, b).verdict.startswith("B is better")
+    assert not compare(a, b).degenerate
+    constant = dataclasses.replace(shifted["validation"], probability=np.tile([0.9, 0.1], (N, 1)))
+    b.runs[-1] = b.runs[-1]._replace(predictions=shifted | {"validation": constant})
+    assert describe_degenerate_runs(b, "validation").startswith("b is degenerate in 1 of 5 runs (b-4)")
+
+
+def test_small_numbers_are_shown_with_their_digits(make_side: Callable[..., Side]) -> None:
+    a, b = make_side(RMSE, "a", 1.4), make_side(RMSE, "b", 0.5, (2,))
+    for side in (a, b):
+        [run] = side.runs
+        scaled = {
+            split: dataclasses.replace(examples, labels=examples.labels / 1e5, predicted=examples.predicted / 1e5)
+            for split, examples in run.predictions.items()
+        }
+        side.runs[0] = run._replace(predictions=scaled)
+    assert re.search(r"predicted \d\.\d+e-\d+ in A, \d\.\d+e-\d+ in B", as_text(compare(a, b)))
+    assert re.search(r"\| \d\.\d+e-\d+ \| \d\.\d+e-\d+ \|", as_markdown(compare(a, b)))
 
 
 def test_a_changed_label_is_not_a_changed_example_if_exact_matches_are_compared(make_side: Callable[..., Side]) -> None:

@@ -201,6 +201,13 @@ def test_every_stage_depends_on_compute_lock_and_checks_it(stage: str) -> None:
     assert "require_locked()" in source_file(module_of(stage)).read_text()
 
 
+@pytest.mark.parametrize("stage", sorted(STAGES.keys() - {"check"}))
+def test_a_stage_fails_if_its_parameters_have_changed_while_it_ran(stage: str) -> None:
+    """DVC reads them again after the stage has ended, and would record the new ones for the old output."""
+    [call] = re.findall(r"\brequire_unchanged\(params, (\[.*\])\)", source_file(module_of(stage)).read_text())
+    assert ast.literal_eval(call) == STAGES[stage]["params"]
+
+
 def test_params_yaml_explains_every_key() -> None:
     for before, line in pairwise(PARAMS_YAML.splitlines()):
         if re.match(r" +\w+:", line):

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import ROOT, TinyMaker, data_params, edit, params_file, predict_splits, sections, train_model
+from hub import Hub
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
@@ -29,6 +30,7 @@ from pipeline.pretrained import pretrained
 from pipeline.sources import loading
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.demo import DEMO
+from pipeline.sources.fetch import download_file
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
@@ -174,6 +176,17 @@ def test_a_full_or_read_only_disk_is_reported_in_one_line_and_leaves_no_partial_
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         with pytest.raises(UserError, match=r"disk/out\S* cannot be written: Read-only file system"):
             stages[stage]()
+
+
+def test_a_cache_without_room_for_a_download_is_reported(
+    small_disk: Callable[[str], Path], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "0" * 40
+    hub.files[f"someone/tiny/{commit}/model.safetensors"] = bytes(100_000)
+    disk = small_disk("32k")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(disk))
+    with pytest.raises(UserError, match=rf"^{disk} cannot be written: No space left"):
+        download_file("someone/tiny", "model.safetensors", commit, "model")
 
 
 def test_a_disk_full_during_a_checkpoint_keeps_the_previous_one(

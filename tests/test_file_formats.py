@@ -253,7 +253,7 @@ def test_a_space_before_each_quote_is_skipped_if_the_header_has_one_too() -> Non
 )
 def test_a_file_with_other_quotes_can_be_converted_as_the_page_says(content: str, options: dict[str, Any]) -> None:
     Path("raw.tsv").write_text(content)
-    with pytest.raises(UserError, match=r'line 2 cannot be read .*see "Files" in docs/your_data\.md\.$'):
+    with pytest.raises(UserError, match=r'line 2 cannot be read .*see "Files" in docs/data_files\.md\.$'):
         read(Path("raw.tsv"))
     pd.read_csv("raw.tsv", **options, dtype=str, keep_default_na=False).to_csv("train.csv", index=False)
     assert read(Path("train.csv")) == [{"text": '"Good" film', "label": "good"}]

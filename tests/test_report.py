@@ -121,6 +121,7 @@ def test_a_report_on_the_first_pairs_says_so(root: Path) -> None:
     page = evaluate_and_report(root)
     assert "of 15 test pairs</h1>" in page
     assert f"the first 15 of {PAIRS['test']} test pairs" in page
+    assert "Raise predict.max_samples" in page and "pipeline.folds" not in page, "folds need all predictions"
     assert "no slice has at least 20 pairs, so none is judged" in findings(page)
     assert "| pairs |" in (root / METRICS_DIR / "model_card.md").read_text()
 

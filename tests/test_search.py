@@ -21,8 +21,8 @@ from pipeline.experiments.identity import identity, load_overridden_params
 from pipeline.experiments.revisions import experiment_commits
 from pipeline.experiments.search import Study
 from pipeline.experiments.space import Sampler, read_space
-from pipeline.params import keys_of
-from pipeline.search import search
+from pipeline.params import keys_of, load_params
+from pipeline.search import _command_override, search
 
 SPACE = """\
 train.lr: log(1e-4, 1e-2)
@@ -104,6 +104,19 @@ def test_choices_are_passed_to_params_yaml_unchanged(toy: Project) -> None:
     assert checkpoints == ["modèle/a", 'C:\\b "c"']
     class_weights = [load_overridden_params([f"train.class_weights={text}"]).train.class_weights for text in weights]
     assert class_weights == ["balanced", {"bad": 2, "good": 1}, None]
+
+
+def test_the_printed_command_can_set_the_weight_of_a_class_that_has_none(toy: Project) -> None:
+    assert load_params().train.class_weights is None
+    override = _command_override("train.class_weights.good=2")
+    assert load_overridden_params([override]).train.class_weights == {"good": 2}
+
+
+def test_a_search_ends_if_params_yaml_has_changed_since_it_began(toy: Project) -> None:
+    study = Study(Sampler(space("train.lr: [1e-3, 2e-3]\n"), "grid"), 1)
+    toy.set("train.epochs", "3")
+    with pytest.raises(UserError, match="has changed since this command began"):
+        study.run(2)
 
 
 def test_the_projects_search_space_uses_parameters_of_the_train_section() -> None:

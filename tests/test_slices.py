@@ -9,11 +9,13 @@ import pytest
 from report_inputs import TASKS
 
 from pipeline.core.data_card import LEAKAGE
+from pipeline.core.output import rounded
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import is_defined, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.slices import assign_by_column, assign_by_length, assign_by_overlap, score_slices
+from pipeline.reporting.templates import better_or_worse
 
 PAIRS = TASKS["pairs"]
 MRPC = PAIRS.metrics
@@ -160,3 +162,10 @@ def test_the_smallest_regression_slices_have_intervals(n: int, metric: str) -> N
         for part in score_slices(task, rows, predictions_for(labels, predictions)):
             for name, interval in part.intervals.items():
                 assert interval["low"] - 1e-9 <= part.scores[name] <= interval["high"] + 1e-9
+
+
+def test_a_slice_with_the_score_of_all_rows_is_neither_better_nor_worse() -> None:
+    """A constant prediction has the same balanced accuracy in each slice. Scores in files have six digits."""
+    for value in (1 / 3, 1 / 6):
+        assert better_or_worse({"low": value, "high": value}, rounded(value), "balanced_accuracy") == ""
+    assert better_or_worse({"low": 0.2, "high": 0.3}, 0.4, "balanced_accuracy") == "worse"

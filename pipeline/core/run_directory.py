@@ -57,7 +57,7 @@ def run_directory(root: Path, key: str) -> Iterator[Path]:
     """Lock and yield the directory `root/<key>`, and remove the directories that no run has used for a week.
 
     If another process is training with the same inputs, this process waits for it, and then resumes at its last step.
-    If several processes train together, they wait for `runtime.timeout` at most.
+    If several processes train together, the others wait for this one for `runtime.timeout` at most.
 
     The directory stays when the block ends, because DVC records the model only after the stage has ended. If that fails
     (killed, disk full), DVC runs the stage again, which then resumes from the last step. The stage predict, which DVC
@@ -85,7 +85,8 @@ def run_directory(root: Path, key: str) -> Iterator[Path]:
         try:
             yield directory
         except BaseException:
-            if any(directory.glob("checkpoint-*/complete")):  # Incomplete ones are useless, see training.checkpointing.
+            # training.checkpointing writes the file `complete` last. No run resumes from a checkpoint without it.
+            if any(directory.glob("checkpoint-*/complete")):
                 log.info(
                     "the checkpoints stay in %s, and the next run with the same inputs resumes from them", directory
                 )

@@ -30,10 +30,12 @@ class Score:
     Attributes:
         title: The name in tables and sentences.
         scale: "proportion" (0 to 1), "correlation" (-1 to 1), or "error" (0 or more, where less is better).
+        is_ranking: Whether the score depends only on the order of the probabilities, not on the predictions.
     """
 
     title: str
     scale: Literal["proportion", "correlation", "error"]
+    is_ranking: bool = field(default=False, kw_only=True)
 
     @property
     def is_error(self) -> bool:
@@ -48,6 +50,10 @@ class Score:
     def format(self, value: float, digits: int = 1) -> str:
         """Format a proportion or a correlation in percent, and an error in its own units."""
         return _in_own_units(value, digits + 2) if self.is_error else percent(value, digits)
+
+    def format_for_log(self, value: float) -> str:
+        """Format a score for a log line, which shows proportions and correlations as they are, like the Trainer."""
+        return self.format(value, 2) if self.is_error else f"{value:.4f}"
 
     def format_difference(self, difference: float, digits: int = 1) -> str:
         """Format a difference with its sign, in percentage points, or in the units of an error."""
@@ -235,7 +241,7 @@ METRICS = {
         meaning="the proportion of examples that are predicted correctly",
     ),
     "average_precision": Metric(
-        "average precision", "proportion", _CLASSES + _LABELS, average_precision,
+        "average precision", "proportion", _CLASSES + _LABELS, average_precision, is_ranking=True,
         meaning="the area under the curve of precision against recall",
     ),
     "balanced_accuracy": Metric(
@@ -269,7 +275,7 @@ METRICS = {
         meaning="the root of the mean squared error, in the units of the labels (lower is better)",
     ),
     "roc_auc": Metric(
-        "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc,
+        "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc, is_ranking=True,
         meaning="the probability that a random example of a class gets a higher score than a random example of another "
         "class, which is 50% for guessing",
     ),
@@ -390,7 +396,7 @@ def logits_to_predictions(problem_type: ProblemType, logits: Logits) -> Values:
     return classes
 
 
-# Probabilities and the threshold are written with this many decimals. Scores are computed from more of them.
+# Probabilities and the threshold are written with this many decimals. Scores are computed before this rounding.
 PROBABILITY_DECIMALS = 6
 
 

@@ -31,7 +31,8 @@ def as_text(comparison: Comparison) -> str:
     for heading, examples in _examples_by_heading(comparison).items():
         lines.append(heading)
         for example in examples:
-            values = f"{_value_name(comparison)} {example.a:.2f} in A, {example.b:.2f} in B"
+            a, b = _format_value(comparison, example.a), _format_value(comparison, example.b)
+            values = f"{_value_name(comparison)} {a} in A, {b} in B"
             lines.append(f"  {example.idx}  {example.label}: {values}")
             for text in example.texts:
                 lines += textwrap.wrap(text, 96, initial_indent="    - ", subsequent_indent="      ")
@@ -54,7 +55,8 @@ def as_markdown(comparison: Comparison) -> str:
             lines += [heading, ""]
             continue
         rows = [
-            [f"{example.idx}", code(example.label), f"{example.a:.2f}", f"{example.b:.2f}",
+            [f"{example.idx}", code(example.label),
+             _format_value(comparison, example.a), _format_value(comparison, example.b),
              "<br>".join(code(text) for text in example.texts)]
             for example in examples
         ]  # fmt: skip
@@ -190,6 +192,11 @@ def _examples_by_heading(comparison: Comparison) -> dict[str, list[ChangedExampl
             heading += f". {order}:"
         by_heading[heading] = examples[:_EXAMPLES]
     return by_heading
+
+
+def _format_value(comparison: Comparison, value: float) -> str:
+    """Format a probability, or a number in the units of the labels, which may be tiny or huge."""
+    return f"{value:g}" if comparison.task.problem_type == "regression" else f"{value:.2f}"
 
 
 def _value_name(comparison: Comparison) -> str:

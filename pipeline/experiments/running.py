@@ -76,7 +76,7 @@ def describe_cost(fractions: Sequence[float]) -> str:
     return (
         f"runs to go: {runs}. One after the other, they take about {timedelta(seconds=round(seconds))} and add "
         f"{runs * size / 1e9:.1f} GB to DVC's cache, judging by the last recorded run (metrics/timing.json), which may "
-        "have used another model or another machine."
+        "have used another model, other settings or another machine."
     )
 
 

@@ -12,7 +12,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.identity import SEED_KEY, identity
 from pipeline.experiments.revisions import experiment_commits, read_train_details
-from pipeline.experiments.running import Experiment, run_all
+from pipeline.experiments.running import INPUTS_CHANGED, Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
 _FIRST_SEED, _SECOND_SEED = 101, 102  # The verdict uses the seeds 1 to 5.
@@ -54,6 +54,7 @@ class Study:
 
     def __init__(self, sampler: Sampler, jobs: int) -> None:
         self.metric = ""
+        self._inputs = identity([])
         self._trials: list[Trial] = []
         self._sampler, self._jobs = sampler, jobs
 
@@ -66,7 +67,7 @@ class Study:
             The trials with two seeds, the best one first, then the trials with one seed, then the failed ones.
 
         Raises:
-            UserError: All trials failed.
+            UserError: All trials failed, or the parameters, the code or the data have changed since the search began.
         """
         n = min(n, self._sampler.size or n)
         while len(self._trials) < n:
@@ -98,6 +99,8 @@ class Study:
 
     def _run(self, trials: Sequence[Trial], seed: int) -> None:
         """Run the trials that have not been run with this seed, and read the scores of all trials."""
+        if identity([]) != self._inputs:
+            raise UserError(INPUTS_CHANGED)
         experiments = [
             Experiment(
                 name=f"trial-{identity(trial.overrides)}-{seed}",
@@ -120,7 +123,7 @@ class Study:
                 details = read_train_details(finished[experiment.name])
                 self.metric = details["metric_for_best_model"]
                 trial.scores[seed] = details["score"]
-                result = f"validation {self.metric} {details['score']:.4f}"
+                result = f"validation {self.metric} {SCORES[self.metric].format_for_log(details['score'])}"
             log.info("%s: %s", experiment.title, result)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core.messages import UserError
-from pipeline.evaluation.metrics import Floats, logits_to_probabilities, scores, with_compared_metrics
+from pipeline.evaluation.metrics import METRICS, Floats, logits_to_probabilities, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, combine_signatures, digest
 from pipeline.experiments.identity import SEED_KEY
@@ -127,12 +127,15 @@ def fold_scores(metric: str, runs: Sequence[Run]) -> Floats:
 def describe_degenerate_runs(side: Side, split: str) -> str:
     """Describe the runs of a side with the same prediction for all examples of a split, although the labels differ.
 
+    If the models are compared by a ranking metric, such as ROC AUC, the probabilities must be the same, too.
+
     A fold may be so small that a good model has the same prediction for all of it. So the examples of a fold and of the
     validation split of its run count together. The description is empty if there are no such runs.
     """
     task, runs = side.runs[0].task, side.folds or side.runs
     splits = [FOLD_SPLIT, "validation"] if side.folds else [split]
-    names = [run.name for run in runs if _is_degenerate([run.predictions[name] for name in splits])]
+    is_ranking = METRICS[task.metrics[0]].is_ranking
+    names = [run.name for run in runs if _is_degenerate([run.predictions[name] for name in splits], is_ranking)]
     if not names:
         return ""
     count = f" in {len(names)} of {len(runs)} runs ({', '.join(names)})" if len(runs) > 1 else ""
@@ -140,7 +143,7 @@ def describe_degenerate_runs(side: Side, split: str) -> str:
     return f"{side.name} is degenerate{count}, with the same prediction for all {examples}"
 
 
-def _is_degenerate(splits: Sequence[Predictions]) -> bool:
-    predicted = np.concatenate([split.predicted for split in splits])
+def _is_degenerate(splits: Sequence[Predictions], is_ranking: bool) -> bool:
+    predicted = np.concatenate([split.probability if is_ranking else split.predicted for split in splits])
     labels = np.concatenate([split.labels for split in splits])
     return len(np.unique(predicted, axis=0)) == 1 and len(np.unique(labels, axis=0)) > 1

@@ -55,10 +55,10 @@ class Classifier:
         model: Any = load_fine_tuned_model(directory, self._device.type)
         self.problem_type: ProblemType = model.config.problem_type
         self.labels = [str(name) for _, name in sorted(model.config.id2label.items())]
-        shortest, longest = length_range(directory, self._tokenizer, len(self.settings.text_columns))
-        if not shortest <= self.settings.max_length <= longest:
+        smallest, largest = length_range(directory, self._tokenizer, len(self.settings.text_columns))
+        if not smallest <= self.settings.max_length <= largest:
             raise UserError(
-                f"{directory}/{SETTINGS}: max_length must be between {shortest} and {longest}, got "
+                f"{directory}/{SETTINGS}: max_length must be between {smallest} and {largest}, got "
                 f"{self.settings.max_length}."
             )
         self._trainer = scoring_trainer(model, self._tokenizer, self._device, batch_size)

@@ -25,8 +25,8 @@ _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     """Load the fast tokenizer of a model directory.
 
-    A tokenizer without a padding token is set to pad with its end-of-text token. Token types are left out if the model
-    has only one.
+    A tokenizer without a padding token is set to pad with its end-of-text token. If the model has only one token type,
+    the tokenizer does not return token types.
 
     Raises:
         UserError: The tokenizer cannot be loaded, does not fit the model, or has neither of these tokens.

@@ -113,10 +113,10 @@ def length_range(directory: Path, tokenizer: PreTrainedTokenizerBase, texts: int
     positions = config.get("max_position_embeddings") or config.get("n_positions") or sys.maxsize
     if config.get("model_type") in _OFFSET_POSITIONS:
         positions -= tokenizer.pad_token_id + 1
-    shortest = tokenizer.num_special_tokens_to_add(pair=texts == 2) + texts
+    smallest = tokenizer.num_special_tokens_to_add(pair=texts == 2) + texts
     if texts == 2:
-        shortest += len(pair_separator(tokenizer))
-    return shortest, min(int(positions), tokenizer.model_max_length)
+        smallest += len(pair_separator(tokenizer))
+    return smallest, min(int(positions), tokenizer.model_max_length)
 
 
 # The positions of these models start after the id of the padding token, as in fairseq, so 514 positions only fit

@@ -14,7 +14,7 @@ import pandas as pd
 import vl_convert
 
 from pipeline.evaluation.metrics import METRICS
-from pipeline.reporting.slices import Slice
+from pipeline.reporting.slices import MIN_ROWS, Slice
 
 Spec = dict[str, Any]
 
@@ -156,7 +156,9 @@ def slice_chart(slices: Sequence[Slice], name: str, overall: float) -> Spec:
         tooltip=["slice:N", alt.Tooltip("rows:Q", title="examples"), *numbers],
     )
     reference = alt.Chart(pd.DataFrame([{"score": overall}])).mark_rule(style="reference").encode(x="score:Q")
-    intervals = base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
+    # The error of a few rows may have an interval so wide that all points would be drawn at the same place.
+    judged = base.transform_filter(f"datum.rows >= {MIN_ROWS}") if is_error else base
+    intervals = judged.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
     return _layered(reference, intervals, points, height=26 * len(rows))
 
 

@@ -115,6 +115,8 @@ def _size_warnings(results: Results, split: str) -> list[str]:
     count, noun = results.evaluation[split]["n"], results.task.noun
     if count >= MIN_EXAMPLES or results.split_type == "datetime":
         return []
+    if count < results.card.splits[split].rows:
+        return [f"Only {count} {split} {noun} were scored, so the scores are uncertain. Raise predict.max_samples."]
     return [
         f"{split} has only {count} {noun}, so its scores are uncertain. To score all labeled {noun} of train and "
         "validation, run python -m pipeline.folds."

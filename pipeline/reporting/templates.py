@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jinja2
 
+from pipeline.core.output import rounded
 from pipeline.core.text import code, percent
 from pipeline.evaluation.metrics import METRICS, SCORES
 from pipeline.evaluation.signature import as_line
@@ -17,9 +18,11 @@ _UNDEFINED = "\N{EN DASH}"
 
 def better_or_worse(interval: Mapping[str, float], value: float, name: str) -> str:
     """Return "better" or "worse" if an interval of a metric excludes a value, and an empty text if it includes it."""
-    if interval["low"] <= value <= interval["high"]:
+    low = rounded(interval["low"])  # The value comes from a file, so it is rounded too.
+    high = rounded(interval["high"])
+    if low <= value <= high:
         return ""
-    return "better" if METRICS[name].sign * (interval["low"] - value) > 0 else "worse"
+    return "better" if METRICS[name].sign * (low - value) > 0 else "worse"
 
 
 def _difference(difference: float, name: str) -> str:

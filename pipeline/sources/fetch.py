@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pipeline.core.messages import UserError
+from pipeline.core.output import output_errors
 from pipeline.core.paths import users_path
 
 _CHECK = "Check the name, and that this machine can reach the Hub."
@@ -82,9 +83,11 @@ def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> P
     """Download a file of a Hub repository at a commit to the local cache, and return its path there.
 
     Raises:
-        UserError: The Hub does not send the file. Without a network, this takes at most `_ANSWER_SECONDS`.
+        UserError: The Hub does not send the file, or the cache cannot be written. Without a network, this takes at most
+            `_ANSWER_SECONDS`.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError
 
     with _hub_errors(f"{repo}: {file} at {revision:.12}"):
@@ -96,7 +99,8 @@ def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> P
             except HfHubHTTPError as error:
                 if error.response.status_code not in _TEMPORARY:
                     raise
-        path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
+        with output_errors(Path(HF_HUB_CACHE)):
+            path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
     _check_published(path)
     return path
 
@@ -147,6 +151,8 @@ def _hub_errors(subject: str) -> Iterator[None]:
 
     try:
         yield
+    except (UserError, PermissionError):  # The cache cannot be written.
+        raise
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"
         remedy = _REMEDIES.get(error.response.status_code, _CHECK)

@@ -25,7 +25,6 @@ PLACEHOLDERS = {
 _PLAIN_CHARACTERS = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014", "''-----", "\ufe0f")
 _SEPARATORS = ",#/+&\u3001\n "  # characters that people write between labels, but that do not separate labels here
 _CLEAR_SEPARATORS = ",#\u3001\n"  # the ones that class names rarely contain
-_MIN_EDGE_ROWS = 3  # In a smaller split, any class may have only the first or the last row.
 
 
 def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[str]]:
@@ -52,7 +51,7 @@ def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[s
         warnings += _check_minus_one(column, numbers)
         _check_class_count(column, names)
     if not (column.is_multi_label or column.id2label or column.schema_names):
-        warnings += _combination_warnings(column) + _placeholder_warnings(column) + _edge_warnings(column)
+        warnings += _combination_warnings(column) + _placeholder_warnings(column)
     return names, numbers, [*warnings, *_look_alike_warnings(column, numbers)]
 
 
@@ -162,22 +161,6 @@ def _placeholder_warnings(column: LabelColumn) -> list[str]:
         "Such a label is read as a class. If it means that the label is missing, leave these fields empty and set "
         "data.on_missing=drop. If it is a class, list all labels in data.id2label."
     ]
-
-
-def _edge_warnings(column: LabelColumn) -> list[str]:
-    """Return a warning for a class that only the first or the last row has, as in a second header or a total."""
-    warnings = []
-    for split, rows in column.positions.items():
-        if len(rows) < _MIN_EDGE_ROWS:
-            continue
-        for edge, position in (("first", 0), ("last", -1)):
-            labels = column.values[rows.iloc[position]].labels
-            if labels and column.count_rows(labels) == 1:
-                warnings.append(
-                    f"{rows.index[position]}: only the {edge} row of {split} has the label {literal(labels[0])}. If "
-                    "this row is a second header or a total, remove it. Otherwise, nothing needs to change."
-                )
-    return warnings
 
 
 def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:

@@ -45,7 +45,7 @@ def add_tokenizer(model: Path, vocabulary: list[str], checkpoint: str) -> None:
         if not published.is_fast:
             raise ValueError(f"transformers has no fast version of {type(published).__name__}")
         published.backend_tokenizer.save(str(model / "tokenizer.json"))
-        _require_fit(_load(model), published, entries, json.loads((model / "config.json").read_text(encoding="utf-8")))
+        _require_fit(_load(model), published, entries)
     except Exception as error:  # tokenizers raises plain Exceptions, and damaged files can cause almost any other.
         raise UserError(
             f"{checkpoint} has no tokenizer.json, and none can be made from {vocabulary[0]}: {describe_error(error)}. "
@@ -89,23 +89,17 @@ def _state_casing(path: Path, entries: list[str], checkpoint: str) -> None:
 
 
 def _require_fit(
-    tokenizer: "PreTrainedTokenizerBase",
-    published: "PreTrainedTokenizerBase",
-    entries: list[str],
-    config: dict[str, Any],
+    tokenizer: "PreTrainedTokenizerBase", published: "PreTrainedTokenizerBase", entries: list[str]
 ) -> None:
-    """Raise ValueError if a tokenizer, loaded from tokenizer.json, does not fit its vocabulary or the model.
+    """Raise ValueError if a tokenizer, loaded from tokenizer.json, does not fit its vocabulary.
 
     Args:
         published: The tokenizer, loaded from the published vocabulary.
         entries: The entries of the vocabulary.
-        config: The content of config.json.
     """
-    ids = tokenizer.get_vocab().values()
-    if len(ids) < len(entries):  # transformers can silently build a tokenizer with nothing but its special tokens.
-        raise ValueError(f"the tokenizer would have {len(ids)} tokens, but the vocabulary has {len(entries)} entries")
-    if max(ids) >= config.get("vocab_size", max(ids) + 1):
-        raise ValueError(f"the tokenizer needs {max(ids) + 1} tokens, but the model has {config['vocab_size']}")
+    tokens = len(tokenizer.get_vocab())
+    if tokens < len(entries):  # transformers can silently build a tokenizer with nothing but its special tokens.
+        raise ValueError(f"the tokenizer would have {tokens} tokens, but the vocabulary has {len(entries)} entries")
     words = [entry.lstrip("▁Ġ") for entry in entries[:: len(entries) // _SOME_ENTRIES + 1]]  # without word markers
     text = " ".join(words) + " \u2603"  # a character that hardly any vocabulary contains
     if tokenizer(text, text)["input_ids"] != published(text, text)["input_ids"]:

@@ -126,7 +126,7 @@ def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[
     except csv.Error as error:
         raise UserError(
             f"{path} line {line} cannot be read ({error}). If a field contains double quotes, {_REMEDY} To convert the "
-            'whole file, see "Files" in docs/your_data.md.'
+            'whole file, see "Files" in docs/data_files.md.'
         ) from None
 
 

@@ -97,9 +97,9 @@ class _ParquetFile:
             _require_columns(self._path, list(types), columns)
         try:
             table = pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
             raise UserError(
-                f"{self._path}: a column has values of several types ({error}). Write a .jsonl file instead."
+                f"{self._path}: a column has values that Parquet cannot store ({error}). Write a .jsonl file instead."
             ) from None
         self._writer = self._writer or pq.ParquetWriter(self._draft, table.schema)
         self._writer.write_table(table)

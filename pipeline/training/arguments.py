@@ -48,11 +48,13 @@ _DEFAULTS: dict[str, Any] = {
     "tf32": False,  # torch.compile would otherwise switch it on, even in fp32.
 }
 
+_LogLevel = Literal["debug", "info", "warning", "error", "critical", "passive"]
+
 # Types that are stricter or more lenient than the annotations of TrainingArguments.
 _CORRECTED_TYPES: dict[str, Any] = {
     "eval_accumulation_steps": PositiveInt | None,
-    "log_level": Literal["debug", "info", "warning", "error", "critical", "passive"],
-    "log_level_replica": Literal["debug", "info", "warning", "error", "critical", "passive"],
+    "log_level": _LogLevel,
+    "log_level_replica": _LogLevel,
     "label_smoothing_factor": Annotated[float, Field(ge=0, le=1)],
     "neftune_noise_alpha": Annotated[float, Field(ge=0)] | None,
     "fsdp": bool | str | list[str] | None,  # `True` and lists are allowed, too.

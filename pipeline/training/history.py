@@ -46,9 +46,9 @@ def log_epoch(history: History, epochs: int, task: Task) -> None:
     *earlier, scores = history
     losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(earlier))]
     log.info(
-        "epoch %d/%d: training loss %.4f, validation %s",
-        round(scores["epoch"]), epochs, np.mean(losses),
-        ", ".join(f"{name} {scores[f'eval_{name}']:.4f}" for name in ("loss", *task.metrics)),
+        "epoch %d/%d: training loss %s, validation %s",
+        round(scores["epoch"]), epochs, SCORES["loss"].format_for_log(float(np.mean(losses))),
+        ", ".join(f"{name} {SCORES[name].format_for_log(scores[f'eval_{name}'])}" for name in ("loss", *task.metrics)),
     )  # fmt: skip
 
 

@@ -138,8 +138,8 @@ class CorrectedTrainer(Trainer):
         with reporting_rejection("training_args"):  # for example, persistent workers without workers
             loader: Any = super().get_train_dataloader()
         loader.base_dataloader.worker_init_fn = ignore_signals  # Accelerate's loader wraps the one with the workers.
-        # The loader draws a random number at the start of each epoch. In the engine "loop", it needs its own generator
-        # (see `_loader` there). With one here too, dropout is the same in both engines.
+        # The loader draws a random number at the start of each epoch. The engine "loop" needs a generator of its own
+        # for this (see `_loader` there), and dropout is the same in both engines only if this one has one too.
         loader.base_dataloader.generator = torch.Generator()
         return loader
 
@@ -207,9 +207,8 @@ class _Checkpointing(TrainerCallback):
         args.distributed_state.wait_for_everyone()  # After this, all processes have written their random states.
         if distributed.rank() == 0:
             mark_complete(self._checkpoints / f"checkpoint-{state.global_step}")
-            rotate_checkpoints(
-                str(self._checkpoints), 2, state.best_model_checkpoint
-            )  # Keep two, among them the newest and the best.
+            # Keep two, among them the newest and the best.
+            rotate_checkpoints(str(self._checkpoints), 2, state.best_model_checkpoint)
         if self._interruption.agreed():
             self._interruption.stop(state.global_step, state.max_steps)
 
