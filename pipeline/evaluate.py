@@ -130,8 +130,8 @@ def _format_scores(values: dict[str, float]) -> str:
 
 
 def _format_score(name: str, value: float, interval: Interval) -> str:
-    value_text, low, high = map(METRICS[name].format_for_log, (value, *interval))
-    return f"{name} {value_text} ({low} to {high})"
+    format_score = METRICS[name].format_for_log
+    return f"{name} {format_score(value)} ({format_score(interval.low)} to {format_score(interval.high)})"
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -296,7 +296,7 @@ def require_unchanged(params: Params, keys: Sequence[str]) -> None:
         if attrgetter(key)(current) != attrgetter(key)(params):
             raise UserError(
                 f"params.yaml: {key} was changed while this stage ran, and DVC would record the new value for the old "
-                'result. Undo the change and run "dvc repro" again. For the new value, run it once more afterwards.'
+                'result. Run "dvc repro" again. To keep the result of a long training, undo the change before that.'
             )
 
 

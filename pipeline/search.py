@@ -60,7 +60,9 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     print(table.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
 
     best = trials[0].overrides
-    comparison = compare(run_seeds(_SEEDS, [], jobs), run_seeds(_SEEDS, best, jobs))
+    current_side = run_seeds(_SEEDS, [], jobs)
+    study.require_unchanged()
+    comparison = compare(current_side, run_seeds(_SEEDS, best, jobs))
     print(as_text(comparison))
     if comparison.verdict_split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")

@@ -32,6 +32,7 @@ from pipeline.modeling import device
 from pipeline.modeling.classifier import Classifier
 from pipeline.params import Params, Precision
 from pipeline.predict import predict
+from pipeline.tabular.writing import writing_rows
 
 Trained = Callable[..., Path]
 
@@ -171,6 +172,13 @@ def test_parquet_keeps_the_types_of_other_columns(
     pq.write_table(rows, tmp_path / "in.parquet")
     classify(trained("classes") / CLASSIFIER, tmp_path / "in.parquet", tmp_path / "out.parquet", False, 64)
     assert pq.read_table(tmp_path / "out.parquet").select(rows.column_names).equals(rows)
+
+
+@pytest.mark.parametrize("value", [2**70, "\ud800"])
+def test_a_value_that_parquet_cannot_store_is_reported(value: int | str, tmp_path: Path) -> None:
+    message = r"out\.parquet: a column has values that Parquet cannot store .* \.jsonl file"
+    with pytest.raises(UserError, match=message), writing_rows(tmp_path / "out.parquet") as write:
+        write({"id": [value]}, {})
 
 
 @contextmanager

@@ -146,6 +146,7 @@ def test_other_encodings_are_read_if_they_are_set(encoding: str, write: Write) -
         (b"text,label\n\x81,good\n", "cp1252", r"a\.csv line 2 contains the byte 0x81, .* not valid in cp1252\."),
         (b"text,label\n\x81,good\n", "latin-1", r"a\.csv line 2 contains the byte 0x81, .* not valid in latin-1\."),
         ("text,label\na,good\n".encode("utf-16")[:-1], "utf-16", r"a\.csv cannot be read as utf-16"),
+        ("\ufefftext,label\na,good\n".encode("utf-16-le"), "utf-16-le", r"UTF-16 text, not utf-16-le\. Set .*=utf-16 "),
         (b"text,label\n", "base64", '"base64" is not a text encoding'),
         (b"\x00\x01\x00\x00\x02\x00" * 50, "utf-8", r"null bytes"),
     ],

@@ -444,7 +444,6 @@ def test_some_labels_of_minus_one_are_missing_labels(
         ([0, 1, 2, -1], [0, -1], {"id2label": {"-1": "x", "0": "a", "1": "b", "2": "c"}}, ["x", "a", "b", "c"]),
         ([-0.5, 1.5, -2.5], [-1], {}, []),
         ([0.5, -1.5], [-1, 2], {}, []),
-        ([0.5, 1.5], [-1, -2], {}, []),
     ],
 )
 def test_minus_one_can_be_a_class_or_a_number(

@@ -243,6 +243,7 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
     assert all(entry["rows"] >= 320 and 0 <= entry["value"] <= 1 for entry in content["curve"])
     text = "\n".join(summary_lines({**content, "caveats": []}))
     assert f"Warning: {degenerate_size} is degenerate in 2 of 2 runs" in text
+    assert ("the curve leaves out this size" in text) == bool(content["curve"])
     assert "not reliable" not in text, "400 examples are enough"
     [warning] = _content([side(number, examples=60) for number in rows], rows)["warnings"]
     assert warning == "Warning: validation has only 60 pairs, so the prediction is not reliable."

@@ -23,6 +23,11 @@ def points(difference: float, digits: int = 1) -> str:
     return f"{100 * difference:+z.{digits}f}"
 
 
+def format_number(value: float) -> str:
+    """Format a label or a prediction of a regression."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def quoted(value: Any, longest: int = 60) -> str:
     """Format a value of params.yaml as JSON in one line, shortened to a readable length."""
     text = json.dumps(value, ensure_ascii=False, default=str)

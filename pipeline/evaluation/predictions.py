@@ -92,21 +92,19 @@ def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]
     """Count the examples that one side gets right in a larger proportion of its runs.
 
     With several labels per example, an example also counts if a single label changes, unless the models are compared by
-    accuracy. If they are compared by a ranking metric, such as ROC AUC, an example counts if its mean probabilities
-    differ. In a regression, all examples count as changed.
+    accuracy. In a regression, and if the models are compared by a ranking metric such as ROC AUC, all examples count as
+    changed.
 
     Args:
         a: The predictions of each run for the same examples.
         b: The same for the other side.
     """
     n = len(a[0].idx)
-    if task.problem_type == "regression":
+    if task.problem_type == "regression" or METRICS[task.metrics[0]].is_ranking:
         return n
-
-    def compared_values(run: Predictions) -> Any:
-        if METRICS[task.metrics[0]].is_ranking:
-            return run.probability
-        return run.is_correct if task.metrics[0] == "accuracy" else run.labels == run.predicted
-
-    mean_a, mean_b = (np.mean([compared_values(run) for run in runs], axis=0) for runs in (a, b))
-    return int((mean_a != mean_b).reshape(n, -1).any(axis=1).sum())
+    by_accuracy = task.metrics[0] == "accuracy"
+    correct_a, correct_b = (
+        np.mean([run.is_correct if by_accuracy else run.labels == run.predicted for run in runs], axis=0)
+        for runs in (a, b)
+    )
+    return int((correct_a != correct_b).reshape(n, -1).any(axis=1).sum())

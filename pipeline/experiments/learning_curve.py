@@ -117,8 +117,8 @@ def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
     if len(fitted) >= MIN_SIZES and rows[-1] in fitted:
         prediction = _prediction(name, fitted)
     examples = len(first.predictions[_SPLIT].idx)
-    degenerate = [point["warning"] for point in points if point["warning"]]
-    warnings = [f"Warning: {description}, so the curve leaves out this size." for description in degenerate]
+    consequence = ", so the curve leaves out this size" if prediction["curve"] else ""
+    warnings = [f"Warning: {point['warning']}{consequence}." for point in points if point["warning"]]
     if examples < MIN_EXAMPLES:
         warnings.append(f"Warning: {_SPLIT} has only {examples} {task.noun}, so the prediction is not reliable.")
     return {

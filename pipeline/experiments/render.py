@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pipeline.core.messages import printable
-from pipeline.core.text import aligned, code, escaped, table
+from pipeline.core.text import aligned, code, escaped, format_number, table
 from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import ChangedExample, Comparison, SplitComparison
@@ -195,8 +195,8 @@ def _examples_by_heading(comparison: Comparison) -> dict[str, list[ChangedExampl
 
 
 def _format_value(comparison: Comparison, value: float) -> str:
-    """Format a probability, or a number in the units of the labels, which may be tiny or huge."""
-    return f"{value:g}" if comparison.task.problem_type == "regression" else f"{value:.2f}"
+    """Format a probability or the prediction of a regression."""
+    return format_number(value) if comparison.task.problem_type == "regression" else f"{value:.2f}"
 
 
 def _value_name(comparison: Comparison) -> str:

@@ -85,6 +85,11 @@ class Study:
         self._run([trial for trial in ranked if tuple(trial.overrides) in best], _SECOND_SEED)
         return self._ranked(self._trials)
 
+    def require_unchanged(self) -> None:
+        """Raise UserError if the parameters, the code or the data have changed since the search began."""
+        if identity([]) != self._inputs:
+            raise UserError(INPUTS_CHANGED)
+
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
         """Sort by the number of seeds, then by the score, the best trial first. Failed trials come last."""
 
@@ -99,8 +104,7 @@ class Study:
 
     def _run(self, trials: Sequence[Trial], seed: int) -> None:
         """Run the trials that have not been run with this seed, and read the scores of all trials."""
-        if identity([]) != self._inputs:
-            raise UserError(INPUTS_CHANGED)
+        self.require_unchanged()
         experiments = [
             Experiment(
                 name=f"trial-{identity(trial.overrides)}-{seed}",

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core.messages import UserError
-from pipeline.evaluation.metrics import METRICS, Floats, logits_to_probabilities, scores, with_compared_metrics
+from pipeline.evaluation.metrics import (
+    METRICS,
+    PROBABILITY_DECIMALS,
+    Floats,
+    logits_to_probabilities,
+    scores,
+    with_compared_metrics,
+)
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, combine_signatures, digest
 from pipeline.experiments.identity import SEED_KEY
@@ -145,5 +152,6 @@ def describe_degenerate_runs(side: Side, split: str) -> str:
 
 def _is_degenerate(splits: Sequence[Predictions], is_ranking: bool) -> bool:
     predicted = np.concatenate([split.probability if is_ranking else split.predicted for split in splits])
+    predicted = predicted.round(PROBABILITY_DECIMALS)
     labels = np.concatenate([split.labels for split in splits])
     return len(np.unique(predicted, axis=0)) == 1 and len(np.unique(labels, axis=0)) > 1

@@ -157,8 +157,8 @@ def slice_chart(slices: Sequence[Slice], name: str, overall: float) -> Spec:
     )
     reference = alt.Chart(pd.DataFrame([{"score": overall}])).mark_rule(style="reference").encode(x="score:Q")
     # The error of a few rows may have an interval so wide that all points would be drawn at the same place.
-    judged = base.transform_filter(f"datum.rows >= {MIN_ROWS}") if is_error else base
-    intervals = judged.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
+    rows_with_intervals = base.transform_filter(f"datum.rows >= {MIN_ROWS}") if is_error else base
+    intervals = rows_with_intervals.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
     return _layered(reference, intervals, points, height=26 * len(rows))
 
 

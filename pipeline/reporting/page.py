@@ -10,7 +10,7 @@ import pandas as pd
 
 from pipeline.core.data_card import MAX_TRUNCATED
 from pipeline.core.task import TRAIN, Task
-from pipeline.core.text import percent
+from pipeline.core.text import format_number, percent
 from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
@@ -18,7 +18,7 @@ from pipeline.evaluation.uncertainty import MIN_EXAMPLES, score_caveats
 from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import MIN_ROWS, Slice, score_slices, slice_metrics
-from pipeline.reporting.templates import TEMPLATES, better_or_worse, format_number
+from pipeline.reporting.templates import TEMPLATES, better_or_worse
 
 _MAX_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _MAX_WIDE_COLUMNS = 6  # of a confusion matrix. With more classes, percentages would not fit on the page.
@@ -50,7 +50,11 @@ def page(results: Results) -> str:
         confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
         curve_names=curve_names,
         curve_findings=training_curves.describe_curves(
-            epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
+            epochs,
+            training["metric_for_best_model"],
+            training["epochs"],
+            # A ranking metric, such as ROC AUC, may be good although the predictions are constant.
+            training["degenerate"] and not METRICS[task.metrics[0]].is_ranking,
         ),
         epochs=epochs.to_dict("index"),
         min_rows=MIN_ROWS,
@@ -111,12 +115,14 @@ def training_sizes_page(content: Mapping[str, Any], sentences: Sequence[str]) ->
 
 
 def _size_warnings(results: Results, split: str) -> list[str]:
-    """Return a warning if a split is small. Folds do not work if the splits are made by date."""
+    """Return a warning if few examples of a split were scored."""
     count, noun = results.evaluation[split]["n"], results.task.noun
-    if count >= MIN_EXAMPLES or results.split_type == "datetime":
+    if count >= MIN_EXAMPLES:
         return []
     if count < results.card.splits[split].rows:
         return [f"Only {count} {split} {noun} were scored, so the scores are uncertain. Raise predict.max_samples."]
+    if results.split_type == "datetime":  # Folds do not work with it.
+        return []
     return [
         f"{split} has only {count} {noun}, so its scores are uncertain. To score all labeled {noun} of train and "
         "validation, run python -m pipeline.folds."

@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 
 from pipeline.core.output import rounded
-from pipeline.core.text import code, percent
+from pipeline.core.text import code, format_number, percent
 from pipeline.evaluation.metrics import METRICS, SCORES
 from pipeline.evaluation.signature import as_line
 
@@ -18,7 +18,8 @@ _UNDEFINED = "\N{EN DASH}"
 
 def better_or_worse(interval: Mapping[str, float], value: float, name: str) -> str:
     """Return "better" or "worse" if an interval of a metric excludes a value, and an empty text if it includes it."""
-    low = rounded(interval["low"])  # The value comes from a file, so it is rounded too.
+    # The value was rounded when it was written to a file, so the interval is rounded in the same way.
+    low = rounded(interval["low"])
     high = rounded(interval["high"])
     if low <= value <= high:
         return ""
@@ -45,11 +46,6 @@ def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
     if "error" not in scales:
         return f" (in {unit})"
     return f" (correlations in {unit})" if "correlation" in scales else ""
-
-
-def format_number(value: float) -> str:
-    """Format a label or a prediction of a regression."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _format_score(value: float | None, name: str, unit: bool = False) -> str:
@@ -81,6 +77,7 @@ TEMPLATES.filters |= {
     "gap": _gap,
     "in_percent": _in_percent,
     "metric_title": lambda name: SCORES[name].title,
+    "is_error": lambda name: METRICS[name].is_error,
     "number": format_number,
     "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
     "percent": lambda proportion: _UNDEFINED if proportion is None else percent(proportion),

@@ -47,8 +47,8 @@ def epochs(history: pd.DataFrame) -> pd.DataFrame:
 def describe_curves(epochs: pd.DataFrame, name: str, planned: int, degenerate: bool) -> list[Finding]:
     """Return the findings about the curves.
 
-    - Constant predictions: The kept model gives the same prediction for every validation example, and was not chosen by
-      a ranking metric, such as ROC AUC. Only "Stopped early" can follow.
+    - Constant predictions: The kept model gives the same prediction for every validation example. Only "Stopped early"
+      can follow.
     - Too short: There is only one epoch.
     - Overfitting from epoch n: The validation loss is lowest after epoch n - 1 and ends more than 5% above that value,
       while the training loss falls.
@@ -65,7 +65,7 @@ def describe_curves(epochs: pd.DataFrame, name: str, planned: int, degenerate: b
         planned: The number of epochs that were planned.
         degenerate: Whether the kept model gives the same prediction for every validation example.
     """
-    if degenerate and not SCORES[name].is_ranking:
+    if degenerate:
         text = (
             "The kept model gives the same prediction for every validation example, so its scores mean nothing. Try "
             "another learning rate, more epochs or another seed."

@@ -151,7 +151,7 @@ def _hub_errors(subject: str) -> Iterator[None]:
 
     try:
         yield
-    except (UserError, PermissionError):  # The cache cannot be written.
+    except (UserError, PermissionError):  # The cache cannot be read or written.
         raise
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"

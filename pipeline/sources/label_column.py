@@ -167,9 +167,7 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
         values.append(LabelValue(value, location, items, label_texts(items)))
 
     train_labels = list(dict.fromkeys(label for value in values[:train_count] for label in value.labels))
-    known_labels = [label for value in values if not is_minus_one(value.items) for label in value.labels]
-    known_labels += [*train_labels, *(id2label or ())]
-    if not any(is_sortable_number(label) and float(label) < 0 for label in known_labels):
+    if not any(is_sortable_number(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
         values = _without_minus_ones(_quoted(names), values)
     label_column = LabelColumn(
         names=names,

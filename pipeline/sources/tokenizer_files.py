@@ -97,9 +97,11 @@ def _require_fit(
         published: The tokenizer, loaded from the published vocabulary.
         entries: The entries of the vocabulary.
     """
-    tokens = len(tokenizer.get_vocab())
-    if tokens < len(entries):  # transformers can silently build a tokenizer with nothing but its special tokens.
-        raise ValueError(f"the tokenizer would have {tokens} tokens, but the vocabulary has {len(entries)} entries")
+    token_count = len(tokenizer.get_vocab())
+    if token_count < len(entries):  # transformers can silently build a tokenizer with nothing but its special tokens.
+        raise ValueError(
+            f"the tokenizer would have {token_count} tokens, but the vocabulary has {len(entries)} entries"
+        )
     words = [entry.lstrip("▁Ġ") for entry in entries[:: len(entries) // _SOME_ENTRIES + 1]]  # without word markers
     text = " ".join(words) + " \u2603"  # a character that hardly any vocabulary contains
     if tokenizer(text, text)["input_ids"] != published(text, text)["input_ids"]:

@@ -194,8 +194,9 @@ def _check_encoding(path: Path, head: bytes, encoding: str) -> None:
     """Raise UserError if a file is certainly in another encoding. Other mistakes appear when its lines are decoded."""
     codec = text_codec(encoding)
     is_wide = codec.startswith(("utf-16", "utf-32"))
-    reads_mark = codec == "utf-16" or codec.startswith("utf-32")
-    if not reads_mark and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    # "utf-16-le" and "utf-16-be" would read the mark as a character. In UTF-32, the same bytes begin another mark.
+    may_start_with_mark = codec == "utf-16" or codec.startswith("utf-32")
+    if not may_start_with_mark and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         actual, alternative = "utf-16", ", or save it as UTF-8"
     elif not is_wide and b"\0" in head:
         raise UserError(

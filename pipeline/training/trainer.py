@@ -138,8 +138,8 @@ class CorrectedTrainer(Trainer):
         with reporting_rejection("training_args"):  # for example, persistent workers without workers
             loader: Any = super().get_train_dataloader()
         loader.base_dataloader.worker_init_fn = ignore_signals  # Accelerate's loader wraps the one with the workers.
-        # The loader draws a random number at the start of each epoch. The engine "loop" needs a generator of its own
-        # for this (see `_loader` there), and dropout is the same in both engines only if this one has one too.
+        # The loader draws a random number at the start of each epoch. The engine "loop" gives its loader a generator
+        # for this number (see `_loader` there). This loader gets one too, so that dropout is the same in both engines.
         loader.base_dataloader.generator = torch.Generator()
         return loader
 
