@@ -67,7 +67,7 @@ _BLOCK_SIZE = 128  # weights that share a scale
 _INT8_PRODUCTS = 4  # ONNX Runtime's `accuracy_level` for int8 inputs
 # The largest difference between the logits of torch and ONNX, both in fp32. For a regression, in standard deviations.
 _TOLERANCE = 1e-4
-_ROUNDING_STEPS = 4  # fp32 numbers as large as the labels of a regression may be further apart than that
+_ROUNDING_STEPS = 4  # The predictions of a regression may also differ by this many steps between fp32 numbers.
 _MIN_AGREEMENT = 0.99  # between int8 and fp32
 
 

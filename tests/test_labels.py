@@ -319,6 +319,27 @@ def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: 
     assert names_by_text(corpus) == {text: label.title() for text, label in train + test}
 
 
+@pytest.mark.parametrize(
+    ("names", "labels", "warns"),
+    [
+        ("12345", [1, 2, 3, 4], True),
+        ("12345", [0, 1, 2, 3, 4], True),
+        ("12345", [1, 2, 3, 4, 5], False),  # 5 can only be a name.
+        ("01234", [1, 2, 3, 4], False),  # The names are the class numbers.
+        ("12345", [""], False),
+    ],
+)
+def test_numbers_that_may_be_names_or_class_numbers_are_a_warning(names: str, labels: list[Any], warns: bool) -> None:
+    from datasets import ClassLabel
+
+    write_datasets_parquet("data/custom/train.parquet", rows(60, list(names)), ClassLabel(names=list(names)))
+    files = {"test.csv": csv(rows(20, labels, 1))}
+    ambiguous = [warning for warning in load_files(files).warnings if "class numbers" in warning]
+    assert len(ambiguous) == warns
+    assert all(f"test.csv line 2: \"label\" is '{labels[0]}'" in warning for warning in ambiguous)
+    assert "class numbers" not in str(load_files(files, id2label={name: f"{name} stars" for name in "012345"}).warnings)
+
+
 def test_minus_one_in_a_class_label_column_is_a_missing_label() -> None:
     from datasets import ClassLabel
 

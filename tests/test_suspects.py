@@ -343,6 +343,18 @@ def test_corrected_files_change_only_the_labels_with_a_verdict(corpus: str) -> N
     assert label_name(task, label) == {"b|a": "a|b"}.get(verdict, verdict)
 
 
+@pytest.mark.parametrize("on_missing", ["error", "drop"])
+def test_copies_that_a_run_would_read_differently_are_not_written(on_missing: str) -> None:
+    """Without another negative label, -1 means a missing label."""
+    write_files({
+        "train.csv": csv_text([*rows(60, [0.5, 1.5]), ("negative", -3.0)]),
+        "validation.csv": csv_text(rows(30, [0.5, -1.0], seed=1)),
+    })  # fmt: skip
+    with pytest.raises(UserError, match="--apply has written nothing, because "):
+        apply_verdicts(data_params(task="custom", on_missing=on_missing, split={"type": "fixed"}), {60: "3"})
+    assert not Path("data/corrected").exists()
+
+
 DROPPED: dict[str, tuple[str, str, str]] = {
     "words": ("train.csv", csv_text([("no label", ""), ("", "no"), *rows(60, ["no", "yes"])]), "no"),
     "lists of labels": ("train.jsonl", jsonl([("no label", None), ("", ["a"]), *rows(60, [["a"], ["b"], []])]), "a"),

@@ -14,6 +14,8 @@ from pipeline.core.output import atomic_output
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import closest_match, listing, quoted
 from pipeline.params import DataParams
+from pipeline.sources.corpus import make_corpus
+from pipeline.sources.custom import read_custom
 from pipeline.sources.duplicates import hash_rows
 from pipeline.tabular.writing import writing_rows
 
@@ -52,8 +54,8 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
         directory: A directory that does not exist yet.
 
     Raises:
-        UserError: The data has changed, a verdict is not a label, no label changes, or the copies cannot have the name
-            of a column.
+        UserError: The data has changed, a verdict is not a label, no label changes, the copies cannot have the name of
+            a column, or a run would not read the same rows from them.
     """
     source = load_source_rows(params)
     task, splits = source.corpus.task, source.corpus.splits
@@ -70,6 +72,7 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
         for split in source.files:
             with writing_rows(draft / f"{split}.jsonl") as write:
                 write(_columns(split, source, corrected, keep_splits), {})
+        _require_same_rows(source, corrected, _with_settings(params, settings | {"directory": str(draft)}), directory)
     counts = {split: int(rows["place"].isin(corrected).sum()) for split, rows in splits.items()}
     return Corrections(
         files=[directory / f"{split}.jsonl" for split in source.files],
@@ -204,3 +207,41 @@ def _settings(task: Task, directory: Path, keep_splits: bool) -> dict[str, Any]:
     if keep_splits:
         settings |= {"split.type": "fixed", "split.column": _SPLIT}
     return settings
+
+
+def _with_settings(params: DataParams, settings: dict[str, Any]) -> DataParams:
+    values = params.model_dump()
+    for key, value in settings.items():
+        section, _, name = key.rpartition(".")
+        target = values[section] if section else values
+        target[name] = value
+    return DataParams.model_validate(values)
+
+
+def _require_same_rows(source: SourceRows, corrected: dict[str, Any], params: DataParams, directory: Path) -> None:
+    """Raise UserError if a run that uses the copies would not have the rows of the source with the corrected labels.
+
+    Args:
+        params: The parameters with which such a run reads the copies. Their directory is the draft.
+        directory: The directory that the draft becomes, for messages.
+    """
+    try:
+        copies = make_corpus(read_custom(params)[0], params)
+    except UserError as error:
+        reason = str(error).replace(params.directory, str(directory))
+        raise UserError(
+            f"--apply has written nothing, because a run could not read the copies: {reason} Correct the labels in "
+            "your own files instead."
+        ) from None
+    for split, rows in source.corpus.splits.items():
+        columns = ["idx", *source.corpus.task.text_columns]
+        if "label" in rows:
+            columns.append("label")
+            labels = [corrected.get(place, label) for place, label in zip(rows["place"], rows["label"], strict=True)]
+            rows = rows.assign(label=labels)
+        copy = copies.splits.get(split, pd.DataFrame()).reindex(columns=columns)
+        if rows[columns].values.tolist() != copy.values.tolist():
+            raise UserError(
+                f"--apply has written nothing, because with the corrected labels, {split} would have other rows or "
+                "labels. Correct the labels in your own files instead."
+            )

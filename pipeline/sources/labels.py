@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.task import ProblemType
+from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
 from pipeline.sources.label_classes import MAX_INTEGERS, encode_vectors, find_classes, vector_length
 from pipeline.sources.label_column import LabelColumn, LabelValue, read_column
-from pipeline.sources.label_values import is_code, is_integer, is_number
+from pipeline.sources.label_values import is_code, is_integer, is_number, label_text
 from pipeline.sources.raw_rows import RawRows
 from pipeline.tabular.reading import is_missing
 
@@ -90,7 +90,28 @@ def read_labels(rows: Mapping[str, RawRows], params: DataParams) -> Labels:
         for split, positions in column.positions.items()
         if split != "test" or column.labeled_counts[split]
     }
-    return Labels(problem_type, names, splits, warnings)
+    return Labels(problem_type, names, splits, [*_class_number_warnings(rows, column), *warnings])
+
+
+def _class_number_warnings(rows: Mapping[str, RawRows], column: LabelColumn) -> list[str]:
+    """Return a warning for each split without a schema whose labels may be names or class numbers.
+
+    If the schema of train has the names 1 to 5, the label 1 may be the name 1, or the class number of the name 2.
+    """
+    names = rows[TRAIN].class_names
+    class_numbers = {str(number) for number in range(len(names))}
+    if column.id2label or set(names) == class_numbers or not all(map(is_integer, names)):
+        return []
+    warnings = []
+    for split, part in rows.items():
+        labels = part.labels.map(label_text).dropna()
+        if len(labels) and not part.class_names and class_numbers.issuperset(labels):
+            warnings.append(
+                f"{labels.index[0]}: {column.name} is {literal(labels.iloc[0])}, which is read as a class name, "
+                f"because the schema of train has the names {listing(names)}. If the labels of {split} are class "
+                "numbers, which start at 0, write the names instead."
+            )
+    return warnings
 
 
 def _infer_problem_type(column: LabelColumn) -> ProblemType:
