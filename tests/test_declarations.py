@@ -201,7 +201,7 @@ def test_every_stage_depends_on_compute_lock_and_checks_it(stage: str) -> None:
     assert "require_locked()" in source_file(module_of(stage)).read_text()
 
 
-@pytest.mark.parametrize("stage", sorted(STAGES.keys() - {"check"}))
+@pytest.mark.parametrize("stage", [name for name in STAGES if name != "check" and "params" in STAGES[name]])
 def test_a_stage_ends_by_checking_that_its_parameters_are_unchanged(stage: str) -> None:
     """DVC reads them again after the stage has ended, and would record the new ones for the old output."""
     tree = ast.parse(source_file(module_of(stage)).read_text())
