@@ -228,7 +228,7 @@ def test_models_that_never_reach_the_threshold_are_compared_by_their_ranking(mak
     assert describe_degenerate_runs(b, "validation").startswith("b is degenerate in 1 of 5 runs (b-4)")
 
 
-@pytest.mark.parametrize(("unit", "number"), [(1e-5, r"\d\.\d+e-\d\d"), (1e6, r"\d,\d\d\d,\d\d\d")])
+@pytest.mark.parametrize(("unit", "number"), [(1e-8, r"\d\.\d+e-\d\d"), (1e6, r"\d,\d\d\d,\d\d\d")])
 def test_small_and_large_predictions_are_shown_with_their_digits(
     unit: float, number: str, make_side: Callable[..., Side]
 ) -> None:
@@ -240,6 +240,7 @@ def test_small_and_large_predictions_are_shown_with_their_digits(
             )
     assert re.search(rf"predicted {number} in A, {number} in B", as_text(compare(a, b)))
     assert re.search(rf"\| {number} \| {number} \|", as_markdown(compare(a, b)))
+    assert not compare(a, b).degenerate
 
 
 def test_a_changed_label_is_not_a_changed_example_if_exact_matches_are_compared(make_side: Callable[..., Side]) -> None:

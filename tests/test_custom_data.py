@@ -173,6 +173,11 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {},
         r"dev\.csv line 2: \"label\" is 'x', a word among labels that are numbers\. .*id2label",
     ),
+    "words in train and numbers in another split": (
+        {"train.csv": csv(TEXTS), "dev.csv": csv(rows(10, [0, 1], 1))},
+        {},
+        r"dev\.csv line 2: \"label\" is '0', a number among labels that are words\. Write the labels of all splits",
+    ),
     "a label that id2label does not list": (
         {"train.csv": csv(TEXTS)},
         {"id2label": {"good": "Good", "bat": "Bad"}},
@@ -216,7 +221,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "NaN": (
         {"train.csv": csv(rows(30, ["1.5", "2.5", "nan"]))},
         {},
-        r"train\.csv line 4: \"label\" is 'nan', .*finite.*Correct",
+        r"train\.csv line 4: \"label\" is 'nan', a word among labels that are numbers\. If 'nan' means .*=drop",
     ),
     "NaN among classes": (
         {"train.csv": csv(rows(30, ["0", "1", "nan"]))},
@@ -406,7 +411,16 @@ def test_regression_and_multi_label_rows_can_contradict_but_unlabeled_rows_canno
         (  # All rows that train has left are in validation.
             {"train.csv": csv([(*row, "dev") for row in [*TEXTS, ("", "pos")]], "text,label,part")},
             {"on_missing": "drop", "split": {"type": "fixed", "column": "part"}},
-            r"^train would have no rows\.",
+            r"^train would have no rows",
+        ),
+        (
+            {
+                "train.csv": csv(
+                    [*((*row, "train") for row in TEXTS), ("a", "bad", "dev"), ("b", "", "test")], "text,label,part"
+                )
+            },
+            {"on_missing": "drop", "split": {"type": "fixed", "column": "part"}},
+            r'^test would have no rows, because all rows that "part" assigns to it were dropped\. If test rows have no',
         ),
     ],
 )

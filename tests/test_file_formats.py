@@ -170,6 +170,9 @@ def test_a_wrong_encoding_is_reported_in_one_line(content: bytes, encoding: str,
         ("a;b,c\nd;e,f\n", ","),
         ("text,label\na,b,good\nc,d,e,good\nf,good\n", ","),
         ("text;label\na;b;c\nd;e\nf;g\n", ";"),
+        ("Good film;0,5\nBad film;1,5\n", ";"),
+        ("Good film;0,5\nBad film, sadly;1,5\n", ";"),
+        ("A; B,0\nC; D,1\n", ","),
         ("", ","),
     ],
 )
@@ -212,6 +215,8 @@ def test_an_error_after_excels_line_names_the_line_of_the_file() -> None:
         (",\nGreat,good\n", False),
         ("text,label,,\nGreat,good,,\n", True),
         ("text\n", True),
+        ("mail,kind\nGreat,good\nmail,kind\nAwful,bad\n", True),  # joined files
+        ("What did you like about the course, in your own words?\tStars\n" + f"{'So good. ' * 9}\t5\n" * 3, True),
     ],
 )
 def test_the_first_row_is_data_if_its_names_look_like_values(content: str, has_header: bool) -> None:
@@ -298,6 +303,24 @@ def test_data_in_columns_without_a_name_is_reported_once(header: str, caplog: py
     assert message.startswith("a.csv has data in columns without a name in 2 rows, first in line 3.")
     assert "enclose it in double quotes" in message
     assert list(read(Path("a.csv"), wanted=["v1"], keep_rest=True)[0]) == ["v1", "v2"]
+
+
+def test_texts_in_a_first_column_without_a_name_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    FRAME.set_index("text").to_csv("a.csv", index_label="")
+    read(Path("a.csv"), wanted=["label"])
+    [message] = caplog.messages
+    assert message.startswith("a.csv has data in columns without a name in ")
+    assert "name or remove the columns" in message
+
+
+def test_files_with_byte_order_marks_can_be_joined() -> None:
+    rows = "text,label\nGreat,good\n".encode("utf-8-sig")
+    Path("a.csv").write_bytes(rows + rows)
+    with pytest.raises(RowError, match=r"^a\.csv line 3 repeats the header"):
+        read(Path("a.csv"))
+    rows = '{"text": "Great"}\n'.encode("utf-8-sig")
+    Path("a.jsonl").write_bytes(rows + rows)
+    assert read(Path("a.jsonl"), wanted=["text"]) == [{"text": "Great"}, {"text": "Great"}]
 
 
 def test_an_index_that_pandas_has_named_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import data_params
 from custom_files import csv, examples, jsonl, read_json, read_split, rows
-from datasets import ClassLabel, Dataset, Features, Value
+from datasets import Audio, ClassLabel, Dataset, Features, Image, Value
 from hub import Hub
 
 from pipeline.check import check
@@ -84,6 +84,15 @@ def test_a_field_inside_objects_can_be_the_text(hub: Hub) -> None:
     assert list(read_hub(PINNED, None, None).train) == ["review.text", "review.by", "label"]
     splits = load(text_column_names=["review.text"]).splits.values()
     assert {text for rows in splits for text in rows["review.text"]} == {text for text, _ in TEXTS}
+
+
+def test_images_and_sounds_are_left_out(hub: Hub, tmp_path: Path) -> None:
+    media = [{"bytes": b"", "path": None}] * 40
+    rows = labeled().add_column("image", media, feature=Image()).add_column("sound", media, feature=Audio())
+    publish(hub, {"train.parquet": parquet(rows, tmp_path)})
+    assert sum(map(len, load().splits.values())) == 40
+    with pytest.raises(UserError, match=r'no column "image"'):
+        load(slice_columns=["image"])
 
 
 def test_fields_of_csv_files_stay_as_they_are(hub: Hub) -> None:

@@ -119,6 +119,8 @@ FRACTIONS = [f"{number / 10}" for number in range(20)]
         ({"id": NUMBERS, "review": LONG, "stars": ["1", "2"] * 10}, ["review"], "stars"),
         ({"Sentence1": LONG, "sentence2": LONG, "gold": FEW}, ["Sentence1", "sentence2"], "gold"),
         ({"hypothesis": LONG, "premise": LONG, "label": FEW}, ["premise", "hypothesis"], "label"),
+        ({"question": SHORT, "sentence": LONG, "label": FEW}, ["question", "sentence"], "label"),
+        ({"claim": SHORT, "evidence": LONG, "label": FEW}, ["claim", "evidence"], "label"),
         ({"title": SHORT, "text": LONG, "label": FEW, "category": FEW}, ["text"], "label"),
         ({"who": SHORT, "what": LONG, "kind": FEW}, ["what"], "kind"),
         ({"id": NUMBERS, "what": LONG, "grade": FRACTIONS}, ["what"], "grade"),
@@ -286,7 +288,7 @@ def repository(project: Project) -> Project:
         (
             '"text,label"\n"a,b"\n"c,d"\n',
             [],
-            r"reviews\.csv must have a column .* are: text,label\. Remove .*--delimiter",
+            r"reviews\.csv must have a column .* are: text,label\. Give .*--delimiter",
         ),
         ("text,day\na,2024-01-01\nb,2024-01-02\n", ["--label", "day"], r'"day" contains dates\. .*--kind'),
         ("text,label\na,b\nc,d\n", ["--kind", "regression"], r"reviews\.csv line 2: .*\"label\" is 'b'.* use --kind"),

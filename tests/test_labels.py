@@ -340,6 +340,25 @@ def test_numbers_that_may_be_names_or_class_numbers_are_a_warning(names: str, la
     assert "class numbers" not in str(load_files(files, id2label={name: f"{name} stars" for name in "012345"}).warnings)
 
 
+def test_the_split_and_the_slice_of_a_row_are_names_of_classes_too() -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    texts, labels = zip(*rows(60, ["no", "yes"]), strict=True)
+    features = Features({
+        "text": Value("string"),
+        "label": Value("string"),
+        "part": ClassLabel(names=["train", "validation", "test"]),
+        "topic": ClassLabel(names=["sport", "news"]),
+    })  # fmt: skip
+    columns = {"text": texts, "label": labels, "part": [0, 0, 1, 2] * 15, "topic": [0, 0, 1, -1] * 15}
+    Path("data/custom").mkdir(parents=True)
+    Dataset.from_dict(columns, features=features).to_parquet("data/custom/train.parquet")
+    corpus = load_files({}, split={"type": "fixed", "column": "part"}, slice_columns=["topic"])
+    assert {split: len(part) for split, part in corpus.splits.items()} == {"train": 30, "validation": 15, "test": 15}
+    assert set(corpus.splits["train"]["topic"]) == {"sport"}
+    assert (set(corpus.splits["validation"]["topic"]), set(corpus.splits["test"]["topic"])) == ({"news"}, {""})
+
+
 def test_minus_one_in_a_class_label_column_is_a_missing_label() -> None:
     from datasets import ClassLabel
 
@@ -625,7 +644,7 @@ def test_ordinary_names_are_not_taken_for_joined_labels(labels: list[str]) -> No
     assert not load_files({"train.jsonl": jsonl(rows(60, labels))}).warnings
 
 
-@pytest.mark.parametrize("placeholder", ["NA", "N/A", "NULL", "\\N", "nan", "<NA>", "None", "#N/A", "-"])
+@pytest.mark.parametrize("placeholder", ["NA", "N/A", "NULL", "\\N", "nan", "<NA>", "None", "#N/A", "-", "?"])
 def test_a_class_that_may_be_a_missing_label_is_a_warning(placeholder: str) -> None:
     files = {"train.csv": csv(rows(60, ["good", "bad", placeholder]))}
     corpus = load_files(files)
@@ -636,7 +655,7 @@ def test_a_class_that_may_be_a_missing_label_is_a_warning(placeholder: str) -> N
     assert not load_files(files, id2label={"good": "good", "bad": "bad", placeholder: "other"}).warnings
 
 
-@pytest.mark.parametrize("placeholder", ["NULL", "\\N"])
+@pytest.mark.parametrize("placeholder", ["NULL", "\\N", "nan"])
 def test_a_placeholder_among_numbers_is_an_error_that_says_how_to_write_a_missing_label(placeholder: str) -> None:
     message = load_error({"train.csv": csv(rows(60, [0, 1, placeholder]))})
     assert f'train.csv line 4: "label" is {placeholder!r}, a word among labels that are numbers.' in message

@@ -226,8 +226,8 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
             predictions = Predictions(
                 np.arange(examples), labels[:examples], predicted[:examples], logits, logits + 0.5, None
             )
-            names = {name: name for name in ("task", "metrics", "validation", "checkpoint", "code")}
-            values = {"name": f"{rows}-{seed}", "task": DEMO, "signature": names | {"seed": f"{seed}"}}
+            signature = {name: name for name in ("task", "metrics", "validation", "checkpoint", "code")}
+            values = {"name": f"{rows}-{seed}", "seed": seed, "task": DEMO, "signature": signature}
             runs.append(SimpleNamespace(predictions={"validation": predictions}, **values))
         return Side(f"{rows}", cast("list[Run]", runs))
 

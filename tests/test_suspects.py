@@ -422,11 +422,21 @@ def test_a_row_with_two_verdicts_is_rejected(answers: list[str], two_class_param
         correct(two_class_params, twice, Path("data/corrected"))
 
 
-def test_a_column_with_the_name_of_a_column_of_the_copies_is_rejected() -> None:
-    write_files({"train.csv": csv_text(rows(60, ["a", "b"]), "split,label")})
-    with pytest.raises(UserError, match='writes a column "split", but your data already has one'):
-        apply_verdicts(data_params(task="custom", text_column_names=["split"]), {1: "a", 2: "b"})
+@pytest.mark.parametrize(
+    "changes", [{"text_column_names": ["split"]}, {"text_column_names": ["text"], "slice_columns": ["split"]}]
+)
+def test_a_column_with_the_name_of_a_column_of_the_copies_is_rejected(changes: dict[str, Any]) -> None:
+    examples = [(text, text, label) for text, label in rows(60, ["a", "b"])]
+    write_files({"train.csv": csv_text(examples, "text,split,label")})
+    with pytest.raises(UserError, match='If one of your columns is called "label" or "split", rename it'):
+        apply_verdicts(data_params(task="custom", **changes), {1: "a", 2: "b"})
     assert not Path("data/corrected").exists()
+
+
+def test_the_labels_can_be_the_column_that_splits_are_stratified_by() -> None:
+    write_files({"train.csv": csv_text(rows(60, ["a", "b"]))})
+    params = data_params(task="custom", split={"type": "stratify", "column": "label"})
+    assert sum(apply_verdicts(params, {1: "a", 2: "b"}).counts.values()) == 2
 
 
 def test_verdicts_that_are_the_labels_of_their_rows_change_nothing(two_class_params: DataParams) -> None:

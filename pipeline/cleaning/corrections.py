@@ -54,8 +54,8 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
         directory: A directory that does not exist yet.
 
     Raises:
-        UserError: The data has changed, a verdict is not a label, no label changes, the copies cannot have the name of
-            a column, or a run would not read the same rows from them.
+        UserError: The data has changed, a verdict is not a label, no label changes, or a run would not read the same
+            rows from the copies.
     """
     source = load_source_rows(params)
     task, splits = source.corpus.task, source.corpus.splits
@@ -65,19 +65,20 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
     # Only this type of split looks at the labels, which will be different. With a column, it still keeps a few rows of
     # each class in train.
     keep_splits = params.split.type == "stratify" and len(splits) > len(source.files)
-    _require_unused_names(params, [_LABEL, _SPLIT] if keep_splits else [_LABEL])
-    settings = _settings(task, directory, keep_splits)
+    split_settings = {"type": "fixed", "column": _SPLIT} if keep_splits else {}
+    settings = _settings(task, directory)
     with atomic_output(directory) as draft:
         draft.mkdir()
         for split in source.files:
             with writing_rows(draft / f"{split}.jsonl") as write:
                 write(_columns(split, source, corrected, keep_splits), {})
-        _require_same_rows(source, corrected, _with_settings(params, settings | {"directory": str(draft)}), directory)
+        changes = {**settings, "directory": str(draft), "split": params.split.model_copy(update=split_settings)}
+        _require_same_rows(source, corrected, params.model_copy(update=changes), directory)
     counts = {split: int(rows["place"].isin(corrected).sum()) for split, rows in splits.items()}
     return Corrections(
         files=[directory / f"{split}.jsonl" for split in source.files],
         counts={split: count for split, count in counts.items() if count},
-        settings=settings,
+        settings=settings | {f"split.{name}": value for name, value in split_settings.items()},
     )
 
 
@@ -186,15 +187,7 @@ def _json_value(label: Any, task: Task) -> Any:
     return [name for name, present in zip(task.labels, label, strict=True) if present]
 
 
-def _require_unused_names(params: DataParams, names: list[str]) -> None:
-    """Raise UserError if a column that the copies need has a name that they use for something else."""
-    needed = [*params.text_column_names, *params.slice_columns, params.split.column]
-    for name in names:
-        if name in needed:
-            raise UserError(f'--apply writes a column "{name}", but your data already has one. Rename yours.')
-
-
-def _settings(task: Task, directory: Path, keep_splits: bool) -> dict[str, Any]:
+def _settings(task: Task, directory: Path) -> dict[str, Any]:
     """Return the values of the section `data` with which a run uses the copies."""
     settings: dict[str, Any] = {
         "directory": str(directory),
@@ -204,18 +197,7 @@ def _settings(task: Task, directory: Path, keep_splits: bool) -> dict[str, Any]:
     }
     if len(task.labels) > 1:
         settings["id2label"] = {name: name for name in task.labels}
-    if keep_splits:
-        settings |= {"split.type": "fixed", "split.column": _SPLIT}
     return settings
-
-
-def _with_settings(params: DataParams, settings: dict[str, Any]) -> DataParams:
-    values = params.model_dump()
-    for key, value in settings.items():
-        section, _, name = key.rpartition(".")
-        target = values[section] if section else values
-        target[name] = value
-    return DataParams.model_validate(values)
 
 
 def _require_same_rows(source: SourceRows, corrected: dict[str, Any], params: DataParams, directory: Path) -> None:
@@ -234,14 +216,14 @@ def _require_same_rows(source: SourceRows, corrected: dict[str, Any], params: Da
             "your own files instead."
         ) from None
     for split, rows in source.corpus.splits.items():
-        columns = ["idx", *source.corpus.task.text_columns]
+        columns = rows.columns.drop("place")
         if "label" in rows:
-            columns.append("label")
             labels = [corrected.get(place, label) for place, label in zip(rows["place"], rows["label"], strict=True)]
             rows = rows.assign(label=labels)
         copy = copies.splits.get(split, pd.DataFrame()).reindex(columns=columns)
         if rows[columns].values.tolist() != copy.values.tolist():
             raise UserError(
                 f"--apply has written nothing, because with the corrected labels, {split} would have other rows or "
-                "labels. Correct the labels in your own files instead."
+                f'labels. If one of your columns is called "{_LABEL}" or "{_SPLIT}", rename it. Otherwise, correct the '
+                "labels in your own files instead."
             )

@@ -5,7 +5,7 @@ Two scores are comparable if their signatures differ only in the seed and in the
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from pipeline.evaluation.predictions import Predictions
 
 Signature = dict[str, str]
 _DIGITS = 8
-_SEED_ENTRY = "seed"
-_FIRST, _LAST = ("task", "metrics"), (_SEED_ENTRY, "checkpoint", "code")
+_FIRST, _LAST = ("task", "metrics"), ("seed", "checkpoint", "code")
 
 
 def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) -> Signature:
@@ -36,7 +35,7 @@ def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) ->
         entries[split] = f"{len(ids)}@{digest(corpus, task.text_columns, ids, labels)}"
     return {
         **entries,
-        _SEED_ENTRY: str(provenance["parameters"]["seed"]),
+        "seed": str(provenance["parameters"]["seed"]),
         "checkpoint": f"{checkpoint['checkpoint']}@{(checkpoint['revision'] or digest(checkpoint))[:_DIGITS]}",
         "code": provenance["code"][:_DIGITS],
     }
@@ -45,11 +44,6 @@ def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) ->
 def digest(*content: Any) -> str:
     """Return the first digits of a hash of JSON values."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_DIGITS]
-
-
-def combine_signatures(signatures: Sequence[Signature]) -> Signature:
-    """Return the signature of a mean over runs that differ only in the seed."""
-    return {**signatures[0], _SEED_ENTRY: ",".join(entries[_SEED_ENTRY] for entries in signatures)}
 
 
 def as_line(entries: Signature) -> str:

@@ -83,8 +83,8 @@ def _score_folds(side: Side, linear_side: Side) -> dict[str, Any]:
     [run] = side.runs
     [linear_run] = linear_side.runs
     pooled, linear, task = run.predictions[OUT_OF_FOLD], linear_run.predictions[OUT_OF_FOLD], run.task
-    answers = pooled.labels, pooled.predicted, pooled.probability
-    values, intervals = scores(task.metrics, *answers), score_intervals(task.metrics, *answers)
+    arguments = pooled.labels, pooled.predicted, pooled.probability
+    values, intervals = scores(task.metrics, *arguments), score_intervals(task.metrics, *arguments)
     linear_values = scores(task.metrics, linear.labels, linear.predicted, linear.probability)
     guesses = scores(task.metrics, pooled.labels, *constant_predictions(task.problem_type, pooled.labels, task.outputs))
     metrics = {

@@ -1,4 +1,4 @@
-"""The gate, a verdict for scripts: is a candidate at least as good as the baseline, up to a margin?"""
+"""The gate, a verdict for scripts: is B at least as good as A, up to a margin?"""
 
 from typing import Literal, NamedTuple
 

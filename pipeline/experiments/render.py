@@ -80,7 +80,7 @@ def as_json(comparison: Comparison) -> str:
 
 
 def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -> str:
-    """Format several candidates, each compared with the same baseline, for a terminal."""
+    """Format several candidates, each compared with the same A, for a terminal."""
     first = comparisons[0]
     split, name, metric = first.verdict_split, first.task.metrics[0], first.metric
     rows = [["", "", "B - A", "95% confidence interval", "detectable", "gate"]]

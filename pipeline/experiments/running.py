@@ -25,8 +25,8 @@ _SET_UP = "Reproducing experiment"  # DVC prints this once the files of an exper
 _DVC_IS_LOCKED = ("Unable to acquire lock", "is busy, it is being blocked by")
 _RETRY_SECONDS = 2
 INPUTS_CHANGED = (
-    "params.yaml, the code or the data has changed since this command began. Run the command again. Finished runs are "
-    "kept."
+    "params.yaml, the code or the data has changed since this command began. To continue, undo the change and run the "
+    "command again. With the change, all runs start again."
 )
 
 

@@ -16,7 +16,7 @@ from pipeline.evaluation.metrics import (
     with_compared_metrics,
 )
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.signature import Signature, combine_signatures, digest
+from pipeline.evaluation.signature import Signature, digest
 from pipeline.experiments.identity import SEED_KEY
 from pipeline.experiments.revisions import Run, read_runs
 from pipeline.params import Params, load_params
@@ -61,7 +61,7 @@ class Side(NamedTuple):
 
     @property
     def signature(self) -> Signature:
-        return combine_signatures([run.signature for run in self.runs])
+        return self.runs[0].signature | {"seed": ",".join(map(str, self.seeds))}
 
 
 def read_side(name: str, params: Params | None = None, seeds: int | None = None, *, linear: bool = False) -> Side:
@@ -151,7 +151,8 @@ def describe_degenerate_runs(side: Side, split: str) -> str:
 
 
 def _is_degenerate(splits: Sequence[Predictions], is_ranking: bool) -> bool:
-    predicted = np.concatenate([split.probability if is_ranking else split.predicted for split in splits])
-    predicted = predicted.round(PROBABILITY_DECIMALS)
+    predicted = np.concatenate([split.predicted for split in splits])
+    if is_ranking:
+        predicted = np.concatenate([split.probability for split in splits]).round(PROBABILITY_DECIMALS)
     labels = np.concatenate([split.labels for split in splits])
     return len(np.unique(predicted, axis=0)) == 1 and len(np.unique(labels, axis=0)) > 1

@@ -18,20 +18,26 @@ def guess_header(rows: list[list[str]]) -> bool:
     A name that is common for text columns, such as "text", decides that it does, unless it is also a value of its
     column. The numbers from 0 also decide that it does, because pandas writes them for columns without names.
     Otherwise, any of these decides that it does not: a name that is a number, a name that is also a value of its
-    column, or a name of more than 40 characters above values that are mostly as long. Empty names say nothing.
+    column, or a name of more than 40 characters above values that are mostly as long, unless another name is a word
+    above numbers. Empty names say nothing, and neither do rows that repeat the first one, as in joined files.
     """
     names = [name.strip() for name in rows[0]] if rows else []
     if not any(names):
         return False
-    columns = [[row[column].strip() for row in rows[1:] if len(row) == len(names)] for column in range(len(names))]
+    rest = [row for row in rows[1:] if len(row) == len(names) and row != rows[0]]
+    columns = [[row[column].strip() for row in rest] for column in range(len(names))]
     if names == [str(number) for number in range(len(names))] or any(
         normalize_name(name) in _TEXT_COLUMNS and name not in values
         for name, values in zip(names, columns, strict=True)
     ):
         return True
+    above_numbers = any(
+        name and values and not is_number(name) and all(map(is_number, values))
+        for name, values in zip(names, columns, strict=True)
+    )
     for name, values in zip(names, columns, strict=True):
         long = len(name) > _LONG_NAME and len(values) > 0 and median(map(len, values)) > _LONG_NAME
-        if name and (is_number(name) or name in values or long):
+        if name and (is_number(name) or name in values or (long and not above_numbers)):
             return False
     return True
 

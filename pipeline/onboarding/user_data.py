@@ -76,8 +76,8 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         remedy = "Add the missing column."
         if data_suffix(first) in (".csv", ".tsv"):
             remedy = (
-                "Remove lines above the names of the columns and quotes around whole lines, or name the character "
-                "between the columns with --delimiter."
+                "Give each column a name, remove lines above the names and quotes around whole lines, or name the "
+                "character between the columns with --delimiter."
             )
         raise UserError(
             f"{first} must have a column with texts and a column with labels, but its columns are: "

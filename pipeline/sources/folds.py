@@ -49,9 +49,8 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
         )
     rows[GROUP] = sample_groups(rows, hash_rows(rows, corpus.task.text_columns))
     labels = strata(rows["label"], corpus.task.problem_type)
-    _require_rows_of_each_class(labels, corpus, k)
     folds = _fold_numbers(rows[GROUP], labels, k, split.seed)
-    _require_several_folds_of_each_class(folds, labels, corpus)
+    _require_classes_in_folds(folds, labels, corpus, k)
     is_test = folds == number - 1
     rest = rows[~is_test]
     groups = rest[GROUP].nunique()
@@ -101,30 +100,25 @@ def _fold_numbers(groups: pd.Series, labels: NDArray[np.int64], k: int, seed: in
     return folds
 
 
-def _require_rows_of_each_class(labels: NDArray[np.int64], corpus: Corpus, k: int) -> None:
-    """Raise UserError if a class has fewer than k rows, so that a fold would have none."""
+def _require_classes_in_folds(folds: NDArray[np.int64], labels: NDArray[np.int64], corpus: Corpus, k: int) -> None:
+    """Raise UserError if a class has fewer than k rows, or if all of its rows are in the same fold.
+
+    A fold would then have no row of the class, or its model could not learn the class.
+    """
     if corpus.task.problem_type != "single_label_classification":
         return
-    counts = np.bincount(labels)
-    counts[counts == 0] = len(labels)  # A class without rows is missing in all folds alike.
-    rarest = int(counts.argmin())
-    if counts[rarest] < k:
-        raise UserError(
-            f'data.split.fold: the label "{corpus.task.labels[rarest]}" is too rare in train and validation for {k} '
-            f"folds (rows: {counts[rarest]}). Use fewer folds, or add rows."
-        )
-
-
-def _require_several_folds_of_each_class(folds: NDArray[np.int64], labels: NDArray[np.int64], corpus: Corpus) -> None:
-    """Raise UserError if all rows of a class are in the same fold, so that the model of this fold cannot learn it."""
-    if corpus.task.problem_type != "single_label_classification":
-        return
-    for label in np.unique(labels):
+    for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
+        name = corpus.task.labels[label]
+        if count < k:
+            raise UserError(
+                f'data.split.fold: the label "{name}" is too rare in train and validation for {k} folds (rows: '
+                f"{count}). Use fewer folds, or add rows."
+            )
         if len(np.unique(folds[labels == label])) == 1:
             raise UserError(
-                f"data.split.fold: rows that share a text or a group stay together, so all rows with the label "
-                f'"{corpus.task.labels[label]}" are in the same fold, and its model could not learn this label. Add '
-                "other rows with this label."
+                "data.split.fold: rows that share a text or a group stay together, so all rows with the label "
+                f'"{name}" are in the same fold, and its model could not learn this label. Add other rows with this '
+                "label."
             )
 
 

@@ -198,7 +198,8 @@ def dataset_batches(source: str, rows: Dataset, columns: ColumnSelection) -> Ite
     A field inside the objects of a column is a column with a name such as "review.text".
     """
     path = Path(source)
-    rows = rows.flatten()
+    media = [name for name, feature in rows.features.items() if getattr(feature, "decode", False)]
+    rows = rows.remove_columns(media).flatten()  # Images and sounds could only be decoded with more packages.
     rows = rows.select_columns(columns.select(path, rows.column_names))
     for start in range(0, len(rows), _ROWS):
         batch = rows[start : start + _ROWS]

@@ -18,7 +18,7 @@ _MAX_GROUPS = 5  # how many groups of similar labels a warning lists
 # What programs write for a missing value or an error. "none" and "NONE" are not in the list, because they are common
 # classes.
 PLACEHOLDERS = {
-    "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-", ".", "#NAME?", "#VALUE!",
+    "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "\\N", "None", "-", ".", "?", "#NAME?", "#VALUE!",
     "#REF!",
 }  # fmt: skip
 # Editors write curly apostrophes and several dashes, and the invisible U+FE0F only asks for an emoji in color.
@@ -80,6 +80,8 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
                 f"If {literal(outlier)} means that the label is missing, empty these fields and set "
                 "data.on_missing=drop. Otherwise, correct it"
             )
+        elif any({*column.train_labels}.isdisjoint(group) for group in (words, numbers)):
+            remedy = "Write the labels of all splits in the same way"
         raise UserError(f"{column.describe(outlier)}, {description}. {remedy}, or list all labels in data.id2label.")
     names = sorted(labels)
     if numbers:  # As floats, some long numbers would be equal.

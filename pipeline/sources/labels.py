@@ -18,7 +18,7 @@ from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
 from pipeline.sources.label_classes import MAX_INTEGERS, encode_vectors, find_classes, vector_length
 from pipeline.sources.label_column import LabelColumn, LabelValue, read_column
-from pipeline.sources.label_values import is_code, is_integer, is_number, label_text
+from pipeline.sources.label_values import is_code, is_integer, is_number, is_sortable_number, label_text
 from pipeline.sources.raw_rows import RawRows
 from pipeline.tabular.reading import is_missing
 
@@ -119,7 +119,7 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     has_names = bool(column.id2label or column.schema_names)
     if not column.first_list and not has_names:
         _check_written_numbers(column)
-    are_numbers = all(is_number(label) and not is_code(label) for label in labels)
+    are_numbers = all(is_sortable_number(label) and not is_code(label) for label in labels)
     are_integers = all(map(is_integer, labels))
     problem_type: ProblemType = "single_label_classification"
     if column.first_list:

@@ -36,7 +36,7 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
         width_remedy = ""
         selected: set[str] = set()
         blank_lines: list[int] = []
-        unnamed: list[int] = []  # the positions of the columns without a name, except for an index in the first column
+        unnamed: list[int] = []  # the positions of the columns without a name
         unnamed_lines: list[int] = []  # the lines of the rows that have data in such columns
         for line, fields in _split_rows(path, head, lines):
             if not fields:
@@ -50,7 +50,7 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 unnamed = [
                     position
                     for position, name in enumerate(header)
-                    if position and _UNNAMED_NON_INDEX.fullmatch(name) and name not in selected
+                    if _UNNAMED_NON_INDEX.fullmatch(name) and name not in selected
                 ]
                 if file_format.header:
                     header_fields = fields
@@ -62,7 +62,8 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 why = "repeats the header, probably because files were joined. Remove the line."
                 on_error(RowError(f"{path} line {line}", why, fields))
             elif len(fields) == len(header):
-                if any(fields[position].strip() for position in unnamed):
+                # The first column may be an index, but an index rarely has spaces.
+                if any(fields[position].strip() and (position or " " in fields[0].strip()) for position in unnamed):
                     unnamed_lines.append(line)
                 yield line, {name: field for name, field in zip(header, fields, strict=True) if name in selected}
             else:

@@ -14,6 +14,7 @@ from pipeline.tabular.opening import data_suffix, decoded_lines, open_text, text
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", **{delimiter: delimiter for delimiter in DELIMITERS}}
 _HEAD = 100  # lines that the guesses are based on
+_OTHER_COMMA = re.compile(r"(?<!\d),|,(?!\d)")  # not a decimal comma
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?\s*', re.IGNORECASE)  # Excel's own first line
 
 # The longest field in characters. A quote that is never closed would take the rest of the file.
@@ -104,8 +105,12 @@ def read_head(path: Path, file_format: FileFormat) -> Head:
 def detect_delimiter(lines: list[str], usual: str) -> str:
     """Return the delimiter that splits the most rows into as many fields as the first row, which must be at least two.
 
-    `usual` wins ties. It is also returned if no delimiter fits most of the rows, as in a file with a single column.
+    `usual` wins ties. It is also returned if no delimiter fits most of the rows, as in a file with a single column. But
+    if there are only decimal commas, as in "Guter Film;0,5", the semicolon wins against the comma.
     """
+    text = "".join(lines)
+    if usual == "," and {",", ";"} <= set(text) and not _OTHER_COMMA.search(text):
+        usual = ";"
     best, best_fit = usual, 0.5
     for delimiter in [usual, *DELIMITERS]:
         fit = _fit(_split(lines, delimiter))

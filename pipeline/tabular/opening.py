@@ -115,4 +115,4 @@ def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[s
                 "file as UTF-8, or set data.encoding (in a command, --encoding) to its encoding, such as "
                 f"{', '.join(first)} or {last}."
             )
-        yield line
+        yield line.removeprefix("\ufeff")  # Joined files have byte order marks inside.

@@ -34,7 +34,9 @@ from pipeline.tabular.parquet_rows import class_names, parquet_batches
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")  # suffixes of the files that can be read
 _SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 REMEDIES = {  # by the suffix of a file that cannot be read
+    "": "If it is a table, rename it to .csv or .tsv.",
     ".txt": "If it is a table, rename it to .csv or .tsv.",
+    ".data": "If it is a table, rename it to .csv or .tsv.",
     ".zip": "Unpack it first.",
     ".arrow": "Read its directory with datasets.load_from_disk, and write each split with to_parquet.",
 }
@@ -79,8 +81,14 @@ class Batch:
         return replace(self, numbers=[self.numbers[row] for row in rows], columns=columns)
 
     def text(self, row: int, name: str) -> str:
-        """Return a field as text. It is empty if the value is missing. Raises RowError if the value is not text."""
+        """Return a field as text. It is empty if the value is missing. Raises RowError if the value is not text.
+
+        The text of a class number is the name of the class. The package `datasets` writes -1 if a class is missing.
+        """
         value = self.columns[name][row]
+        class_names = self.class_names.get(name, [])
+        if isinstance(value, int) and value < len(class_names):
+            value = class_names[value] if value >= 0 else None
         if isinstance(value, (list, dict, bytes)):
             raise self.error(row, f'has {literal(value)} in column "{name}", which is not text. Correct it.')
         text = "" if is_missing(value) else str(value)
