@@ -68,10 +68,10 @@ def download(out: Path, params: DataParams) -> None:
 
 def _require_rows(corpus: Corpus, params: DataParams) -> None:
     for split in corpus.task.splits:
-        if corpus.splits[split].empty and params.split.type == "fixed" and params.split.column:
+        if corpus.splits[split].empty and split == "test" and params.split.type == "fixed" and params.split.column:
             raise UserError(
-                f'{split} would have no rows, because all rows that "{params.split.column}" assigns to it were '
-                "dropped. If test rows have no labels, write them to a file of their own."
+                f'test would have no rows, because all rows that "{params.split.column}" assigns to it were dropped. '
+                "If test rows have no labels, write them to a file of their own."
             )
         if corpus.splits[split].empty:
             raise UserError(

@@ -411,7 +411,7 @@ def test_regression_and_multi_label_rows_can_contradict_but_unlabeled_rows_canno
         (  # All rows that train has left are in validation.
             {"train.csv": csv([(*row, "dev") for row in [*TEXTS, ("", "pos")]], "text,label,part")},
             {"on_missing": "drop", "split": {"type": "fixed", "column": "part"}},
-            r"^train would have no rows",
+            r"^train would have no rows\.",
         ),
         (
             {

@@ -171,8 +171,8 @@ def test_a_wrong_encoding_is_reported_in_one_line(content: bytes, encoding: str,
         ("text,label\na,b,good\nc,d,e,good\nf,good\n", ","),
         ("text;label\na;b;c\nd;e\nf;g\n", ";"),
         ("Good film;0,5\nBad film;1,5\n", ";"),
-        ("Good film;0,5\nBad film, sadly;1,5\n", ";"),
         ("A; B,0\nC; D,1\n", ","),
+        ('text\n"Costs 3,50 today"\nGood; bad\nFine\n', ","),
         ("", ","),
     ],
 )
@@ -306,7 +306,7 @@ def test_data_in_columns_without_a_name_is_reported_once(header: str, caplog: py
 
 
 def test_texts_in_a_first_column_without_a_name_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    FRAME.set_index("text").to_csv("a.csv", index_label="")
+    FRAME.assign(text=FRAME["text"] + " and some more words").set_index("text").to_csv("a.csv", index_label="")
     read(Path("a.csv"), wanted=["label"])
     [message] = caplog.messages
     assert message.startswith("a.csv has data in columns without a name in ")

@@ -48,7 +48,7 @@ def identity(overrides: list[str], varied_key: str = SEED_KEY) -> str:
     del params["evaluate"], params["data"]["name"]  # They cannot change a prediction.
     params["runtime"] = params["runtime"]["launcher"]  # The other keys cannot change a result.
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
-    files = _code()
+    files = _code(with_linear_model=varied_key == FOLD_KEY)
     base_model = _visible_files(users_path(params["model"]["checkpoint"]))  # none if the model is on the Hub
     if base_model:  # DVC trains on its copy of these files until the stage pretrained runs again.
         digest.update(_recorded_base_model_hash().encode())
@@ -96,16 +96,16 @@ def as_dvc_override(override: str) -> str:
     return f"++{override.lstrip('+')}"
 
 
-def _code() -> list[Path]:
+def _code(*, with_linear_model: bool) -> list[Path]:
     """List dvc.yaml, and the dependencies of its stages that no stage writes: the code and the locked packages.
 
     The stages check, evaluate and report are left out because they cannot change the predictions of a model, and
-    params.yaml because it contains the seed. The linear model counts, because the results of folds include its scores.
+    params.yaml because it contains the seed. The stage baseline only counts for folds, whose results have its scores.
     """
     stages = read_yaml(_PIPELINE)["stages"]
     outputs = [entry for stage in stages.values() for key in _OUTPUTS for entry in stage.get(key, [])]
     written = {Path(entry if isinstance(entry, str) else next(iter(entry))) for entry in outputs}
-    names = stages.keys() - {"check", "evaluate", "report"}
+    names = stages.keys() - {"check", "evaluate", "report", *([] if with_linear_model else ["baseline"])}
     dependencies = {Path(path) for name in names for path in stages[name].get("deps", [])}
     files = {_PIPELINE}
     for path in dependencies - {PARAMS}:

@@ -27,8 +27,7 @@ _MEASUREMENTS = {"time", "timestamp", "duration", "confidence", "probability"}  
 PAIR_NAMES = (
     ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("question1", "question2"),
     ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("query", "passage"),
-    ("question", "sentence"), ("question", "passage"), ("question", "context"), ("claim", "evidence"),
-    ("context", "response"), ("question", "answer"),
+    ("question", "answer"), ("question", "sentence"), ("question", "passage"), ("claim", "evidence"),
 )  # fmt: skip
 TEXT_NAMES = (
     ("text", "sentence", "review", "content", "comment", "tweet", "message", "document"),

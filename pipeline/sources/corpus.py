@@ -24,7 +24,7 @@ from pipeline.sources.splits import read_split_values, split_fractions, split_tr
 # Characters of two or more bytes in UTF-8, decoded as cp1252 or latin-1 by another program.
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0)).decode("cp1252", "ignore")
 _WRONG_ENCODING = f"[ÃÂâ][{re.escape(_CONTINUATION_BYTES)}\x80-\x9f]"
-_TEXT_PLACEHOLDERS = PLACEHOLDERS - {"None", "-", "."}  # These can be the answer to a question.
+_TEXT_PLACEHOLDERS = PLACEHOLDERS - {"None", "-", ".", "?"}  # These can be the answer to a question.
 _MAX_NUMBERS = 5  # how many row numbers a message lists
 
 

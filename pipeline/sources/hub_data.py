@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from datasets import ClassLabel, Dataset, DatasetBuilder, Features, load_dataset_builder
+from datasets import Audio, ClassLabel, Dataset, DatasetBuilder, Features, Image, Pdf, Video, load_dataset_builder
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN
@@ -23,6 +23,7 @@ from pipeline.tabular.reading import Batch, ColumnSelection, read_file
 
 _FORMATS = ("csv", "json", "parquet", "arrow")  # names of the builders of `datasets` for tables
 _ROWS = 1 << 15  # rows per batch
+_MEDIA = (Audio, Image, Pdf, Video)  # types of columns that can only be decoded with more packages
 
 
 def load_hub(params: DataParams) -> Corpus:
@@ -198,8 +199,8 @@ def dataset_batches(source: str, rows: Dataset, columns: ColumnSelection) -> Ite
     A field inside the objects of a column is a column with a name such as "review.text".
     """
     path = Path(source)
-    media = [name for name, feature in rows.features.items() if getattr(feature, "decode", False)]
-    rows = rows.remove_columns(media).flatten()  # Images and sounds could only be decoded with more packages.
+    media = [name for name, feature in rows.features.items() if isinstance(feature, _MEDIA)]
+    rows = rows.remove_columns(media).flatten()
     rows = rows.select_columns(columns.select(path, rows.column_names))
     for start in range(0, len(rows), _ROWS):
         batch = rows[start : start + _ROWS]

@@ -62,8 +62,8 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 why = "repeats the header, probably because files were joined. Remove the line."
                 on_error(RowError(f"{path} line {line}", why, fields))
             elif len(fields) == len(header):
-                # The first column may be an index, but an index rarely has spaces.
-                if any(fields[position].strip() and (position or " " in fields[0].strip()) for position in unnamed):
+                # The first column is usually an index, but no index has texts of five words.
+                if any(fields[position].strip() and (position or fields[0].count(" ") > 3) for position in unnamed):
                     unnamed_lines.append(line)
                 yield line, {name: field for name, field in zip(header, fields, strict=True) if name in selected}
             else:

@@ -108,11 +108,9 @@ def detect_delimiter(lines: list[str], usual: str) -> str:
     `usual` wins ties. It is also returned if no delimiter fits most of the rows, as in a file with a single column. But
     if there are only decimal commas, as in "Guter Film;0,5", the semicolon wins against the comma.
     """
-    text = "".join(lines)
-    if usual == "," and {",", ";"} <= set(text) and not _OTHER_COMMA.search(text):
-        usual = ";"
+    first = ";" if usual == "," and not _OTHER_COMMA.search("".join(lines)) else usual
     best, best_fit = usual, 0.5
-    for delimiter in [usual, *DELIMITERS]:
+    for delimiter in [first, usual, *DELIMITERS]:
         fit = _fit(_split(lines, delimiter))
         if fit > best_fit:
             best, best_fit = delimiter, fit

@@ -86,8 +86,8 @@ class Batch:
         The text of a class number is the name of the class. The package `datasets` writes -1 if a class is missing.
         """
         value = self.columns[name][row]
-        class_names = self.class_names.get(name, [])
-        if isinstance(value, int) and value < len(class_names):
+        class_names = self.class_names.get(name, []) if isinstance(value, int) else []
+        if value in range(-1, len(class_names)):
             value = class_names[value] if value >= 0 else None
         if isinstance(value, (list, dict, bytes)):
             raise self.error(row, f'has {literal(value)} in column "{name}", which is not text. Correct it.')
