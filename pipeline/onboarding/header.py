@@ -24,8 +24,8 @@ def guess_header(rows: list[list[str]]) -> bool:
     names = [name.strip() for name in rows[0]] if rows else []
     if not any(names):
         return False
-    rest = [row for row in rows[1:] if len(row) == len(names) and row != rows[0]]
-    columns = [[row[column].strip() for row in rest] for column in range(len(names))]
+    data_rows = [row for row in rows[1:] if len(row) == len(names) and row != rows[0]]
+    columns = [[row[column].strip() for row in data_rows] for column in range(len(names))]
     if names == [str(number) for number in range(len(names))] or any(
         normalize_name(name) in _TEXT_COLUMNS and name not in values
         for name, values in zip(names, columns, strict=True)

@@ -14,7 +14,7 @@ from pipeline.tabular.opening import data_suffix, decoded_lines, open_text, text
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", **{delimiter: delimiter for delimiter in DELIMITERS}}
 _HEAD = 100  # lines that the guesses are based on
-_OTHER_COMMA = re.compile(r"(?<!\d),|,(?!\d)")  # not a decimal comma
+_NON_DECIMAL_COMMA = re.compile(r"(?<!\d),|,(?!\d)")
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?\s*', re.IGNORECASE)  # Excel's own first line
 
 # The longest field in characters. A quote that is never closed would take the rest of the file.
@@ -108,9 +108,9 @@ def detect_delimiter(lines: list[str], usual: str) -> str:
     `usual` wins ties. It is also returned if no delimiter fits most of the rows, as in a file with a single column. But
     if there are only decimal commas, as in "Guter Film;0,5", the semicolon wins against the comma.
     """
-    first = ";" if usual == "," and not _OTHER_COMMA.search("".join(lines)) else usual
+    preferred = ";" if usual == "," and not _NON_DECIMAL_COMMA.search("".join(lines)) else usual
     best, best_fit = usual, 0.5
-    for delimiter in [first, usual, *DELIMITERS]:
+    for delimiter in [preferred, usual, *DELIMITERS]:
         fit = _fit(_split(lines, delimiter))
         if fit > best_fit:
             best, best_fit = delimiter, fit

@@ -34,9 +34,7 @@ from pipeline.tabular.parquet_rows import class_names, parquet_batches
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")  # suffixes of the files that can be read
 _SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 REMEDIES = {  # by the suffix of a file that cannot be read
-    "": "If it is a table, rename it to .csv or .tsv.",
-    ".txt": "If it is a table, rename it to .csv or .tsv.",
-    ".data": "If it is a table, rename it to .csv or .tsv.",
+    **dict.fromkeys(("", ".txt", ".data"), "If it is a table, rename it to .csv or .tsv."),
     ".zip": "Unpack it first.",
     ".arrow": "Read its directory with datasets.load_from_disk, and write each split with to_parquet.",
 }
