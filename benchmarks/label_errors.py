@@ -26,8 +26,9 @@ from pipeline.core.dataset_files import load_split
 from pipeline.core.paths import CLASSIFIER, TOKENIZED
 from pipeline.evaluation.metrics import losses
 from pipeline.modeling.device import Device
-from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer
+from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
+from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.params import load_params
 from pipeline.sources.demo import pairs
 from pipeline.sources.loading import load_corpus

@@ -12,10 +12,11 @@ import subprocess
 from contextlib import chdir
 from pathlib import Path
 
+from pipeline.cli import as_command
+
 import numpy as np
 
 from benchmarks.bench import MINILM, ROOT, commit_data
-from pipeline.cli import as_command
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.uncertainty import jackknife
 from pipeline.experiments.learning_curve import run_learning_curve
@@ -46,7 +47,6 @@ SETTINGS = {
     "train.epochs": "3",
     "train.keep": "last",
     "train.metric_for_best_model": "null",
-    "predict.score_swapped_pairs": "false",
 }
 
 

@@ -1,4 +1,4 @@
-"""Time `dvc repro` with nothing to do and after a change to evaluate.py, and the `--help` of every stage.
+"""Time `dvc repro` with nothing to do and after a change to evaluate.py.
 
     PYTHONPATH=. python benchmarks/overhead.py
 
@@ -10,7 +10,6 @@ import argparse
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -58,17 +57,10 @@ def main() -> None:
             with (project / "pipeline" / "evaluate.py").open("a") as module:
                 module.write(f"# {number}\n")
             changed.append(seconds(["dvc", "repro"], project))
-        stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-        modules = {name: stage["cmd"].split()[-1] for name, stage in stages.items()}
-        help_seconds = {
-            name: statistics.median(seconds([sys.executable, "-m", module, "--help"], project) for _ in rounds)
-            for name, module in modules.items()
-        }
     project_median, toy_median = (statistics.median(column) for column in zip(*idle, strict=True))
     ratio = statistics.median(project_seconds / toy_seconds for project_seconds, toy_seconds in idle)
     print(f"nothing to do: {project_median:.2f} s, in the toy repository {toy_median:.2f} s, ratio {ratio:.2f}")
     print(f"after a change to evaluate.py: {statistics.median(changed):.2f} s")
-    print("--help: " + ", ".join(f"{stage} {median:.2f} s" for stage, median in help_seconds.items()))
 
 
 if __name__ == "__main__":

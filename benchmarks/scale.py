@@ -54,7 +54,6 @@ def train_briefly(project: Path, env: dict[str, str]) -> None:
     overrides = {
         "data.task": "custom", "data.text_column_names": "[question,answer]", "data.label_column_name": "verdict",
         "model.checkpoint": MINILM, "train.max_train_samples": "64", "train.epochs": "1",
-        "predict.score_swapped_pairs": "false",
     }  # fmt: skip
     settings = [argument for key, value in overrides.items() for argument in ("--set-param", f"{key}={value}")]
     subprocess.run(["dvc", "exp", "run", *settings], cwd=project, env=env, check=True, capture_output=True)

@@ -19,7 +19,7 @@ from typing import Any
 from bench import MINILM, ROOT, prepare_clone
 
 OPTIMIZATIONS = ("fast dropout", "plain attention", "kept memory", "first token only")
-_WARM_UP = 10  # steps
+_WARM_UP = 3  # steps
 
 
 def time_steps(count: int, optimizations: set[str]) -> list[float]:
@@ -31,9 +31,11 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
 
     from pipeline.core.dataset_files import load_split
     from pipeline.core.paths import PRETRAINED, TOKENIZED
+    from pipeline.core.task import read_task
     from pipeline.modeling import cpu, loading
     from pipeline.modeling.device import set_up_device
-    from pipeline.modeling.loading import load_base_model, load_tokenizer
+    from pipeline.modeling.loading import load_base_model
+    from pipeline.modeling.tokenization import load_tokenizer
     from pipeline.params import load_params
     from pipeline.training import trainer
     from pipeline.training.arguments import training_arguments
@@ -59,7 +61,8 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
     train_params = params.train.model_copy(update={"epochs": 1, "keep": "last"})
     with tempfile.TemporaryDirectory() as scratch:
         device = set_up_device(train_params.precision, train_params.num_threads)
-        arguments = training_arguments(train_params, params.runtime, device, Path(scratch), "f1")
+        task = read_task(TOKENIZED, "tokenize")
+        arguments = training_arguments(train_params, params.runtime, device, Path(scratch), task)
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
         pairs = load_split(TOKENIZED, "train", "tokenize")

@@ -1,11 +1,5 @@
 """Train a linear model on the words and characters of the texts, to see what the transformer gains over it."""
 
-from pipeline.cli import as_command, parse_arguments
-from pipeline.params import keys_of, load_params, require_unchanged
-
-if __name__ == "__main__":  # --help must not wait for the imports below.
-    parse_arguments(keys_of("predict.max_samples"))
-
 import hashlib
 import re
 import shutil
@@ -13,6 +7,8 @@ import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from pipeline.cli import run_stage
 
 import numpy as np
 import pandas as pd
@@ -27,11 +23,11 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_json
-from pipeline.core.packages import require_locked
 from pipeline.core.parquet import read_split
 from pipeline.core.paths import LINEAR, PROVENANCE, RAW, SOURCE, read_json
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.evaluation.prediction_files import write_predictions
+from pipeline.params import Params
 
 _MAX_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
 _MAX_CHARACTERS = 2_000  # of each text, for the same reason
@@ -180,13 +176,9 @@ def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]
     return logits
 
 
-def main() -> None:
-    require_locked()
-    params = load_params()
+def main(params: Params) -> None:
     baseline(RAW, LINEAR, params.predict.max_samples)
-    require_unchanged(params, ["predict.max_samples"])
 
 
 if __name__ == "__main__":
-    with as_command():
-        main()
+    run_stage("baseline", main)

@@ -4,55 +4,54 @@ import argparse
 import gc
 import logging
 import os
+import re
 import signal
 import sys
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.core.messages import UserError, log, printable
-from pipeline.core.signals import end_of_command, exit_on_signals
+from pipeline.core.packages import require_locked
+from pipeline.core.stage import unchanged
+from pipeline.params import Params, load_params
 
-PACKAGE = Path(__file__).resolve().parent
 _SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
+if _SCRIPT.parent == Path(__file__).resolve().parent:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports shows no traceback.
 
-# `python pipeline/train.py` puts pipeline/ first on the path, where `import evaluate` would find evaluate.py.
-sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != PACKAGE]
-if _SCRIPT.parent == PACKAGE:
-    exit_on_signals()  # A signal may arrive while the command is still importing.
-    # The packages read these variables when they are imported.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on the loaded weights is noise.
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each of its many retries twice.
-    # With the Xet protocol, a download may stall without end. Plain HTTP has time limits and retries.
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
-    if not sys.stderr.isatty():
-        os.environ.setdefault("TQDM_DISABLE", "1")
+# The libraries read these variables when they are imported.
+# The threads of libgomp spin while they wait for each other. If another program uses one of their cores, the others
+# spin in vain, and a training step takes up to 30 times as long (docs/notes/speed.md). With this limit, they soon give
+# up their core. KMP_BLOCKTIME does the same in libomp, which torch uses on macOS, and is untested.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+os.environ.setdefault("KMP_BLOCKTIME", "0")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on the loaded weights is noise.
+os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each of its many retries twice.
+os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # With the Xet protocol, a download may stall without end.
+if not sys.stderr.isatty():
+    os.environ.setdefault("TQDM_DISABLE", "1")
 
-_STAGE_USAGE = (
-    '"dvc repro" runs this stage when its inputs have changed, so you rarely need to run it yourself.\n\n'
-    "More: docs/pipeline.md"
-)
-
-
-def parse_arguments(keys: Sequence[str] | None = None) -> None:
-    """Parse the command line of a stage, or of another command without arguments. Only `--help` is an option.
-
-    Args:
-        keys: The keys of params.yaml that the stage reads, for its `--help`. None if the command is not a stage.
-    """
-    parser = command_parser(_SCRIPT.stem, sys.modules["__main__"].__doc__)
-    if keys is not None:
-        parser.description = f"{parser.description}\n{_STAGE_USAGE}"
-        parser.epilog = textwrap.fill(f"Keys of params.yaml that this stage reads: {', '.join(keys) or 'none'}", 78)
-    parser.parse_args()
+# Errors of libraries that the user can fix, by a part of their message.
+_REMEDIES = {
+    "out of memory|allocate memory|ALLOC_FAILED|MemoryError": (
+        "out of memory. Lower train.batch_size and raise train.gradient_accumulation_steps by the same factor, lower "
+        "predict.batch_size (--batch-size in classify) or tokenize.max_length, or set train.gradient_checkpointing."
+    ),
+    "No space left|failed writing file|inline_container": "the disk is full. Free some space and run again.",
+    "CUDA error|CUDA driver|CUDNN_STATUS": "the GPU failed. Look at nvidia-smi, and run again.",
+    "gloo|NCCL|Socket Timeout|Connection (reset|closed) by peer": (
+        "the connection to another process is lost. Fix the cause, such as an error above, and run again."
+    ),
+}
 
 
-def run(main: Callable[[], None], keys: Sequence[str] | None = None) -> None:
-    """Parse the command line as in `parse_arguments`, and run the `main` of a command."""
-    parse_arguments(keys)
-    with as_command():
-        main()
+def run_stage(stage: str, main: Callable[[Params], None]) -> None:
+    """Run a stage of dvc.yaml with the parameters in params.yaml."""
+    command_parser(_SCRIPT.stem, sys.modules["__main__"].__doc__).parse_args()
+    with as_command(), unchanged(stage):
+        require_locked()
+        main(load_params())
 
 
 def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -81,25 +80,11 @@ def add_jobs_option(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def allow_closed_output() -> None:
-    """Let the command end silently if the reader of its output, such as `| head`, has read enough."""
-    if hasattr(signal, "SIGPIPE"):  # not on Windows
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-
-
 @contextmanager
 def as_command() -> Iterator[None]:
-    """Run the block of a command: send the log to stderr, and turn a UserError into one line and exit status 1.
-
-    SIGINT, SIGTERM and SIGHUP end the command with exit status 130, 143 and 129, and leave no drafts behind.
-    """
-    for package in (_SCRIPT.parent, Path("pipeline").resolve()):
-        if package != PACKAGE and (package / "cli.py").exists():
-            sys.exit(
-                f"error: This would run the modules in {PACKAGE}, not the ones in {package}. "
-                f'Run "python -m pipeline.NAME" in {package.parent}.'
-            )
-    exit_on_signals()
+    """Run the block of a command: send the log to stderr, and turn an error of the user into one line and status 1."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # SystemExit runs `finally` clauses, which remove drafts.
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     gc.set_threshold(100_000, 50, 50)  # By default, a seventh of the time to import torch is garbage collection.
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
@@ -107,15 +92,25 @@ def as_command() -> Iterator[None]:
     log.setLevel(logging.INFO)
     try:
         yield
-    except UserError as error:
-        sys.exit(printable(f"error: {error}"))
-    except PermissionError as error:  # It may be an input or an output.
-        if error.filename is None:
-            raise
-        sys.exit(printable(f"error: {error.filename}: {error.strerror}. Change its permissions."))
+    except Exception as error:
+        if reason := explain(error):
+            sys.exit(printable(f"error: {reason}"))
+        raise
     finally:
         gc.freeze()  # Otherwise the interpreter spends half a second looking for garbage in torch when it exits.
-        end_of_command()
+
+
+def explain(error: Exception) -> str | None:
+    """Describe an error that the user can fix, in one line. A bug has no description, and keeps its traceback."""
+    if isinstance(error, UserError):
+        return str(error)
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    for part, remedy in _REMEDIES.items():
+        if re.search(part, message):
+            return f"{remedy} ({message[:200]})"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return explain(error.__cause__) if isinstance(error.__cause__, Exception) else None  # such as datasets' errors
 
 
 class _OneLine(logging.Formatter):

@@ -17,9 +17,11 @@ Examples:
 More: docs/compare.md
 """
 
+import signal
 import sys
 
-from pipeline.cli import allow_closed_output, as_command, command_parser
+from pipeline.cli import as_command, command_parser
+
 from pipeline.evaluation.uncertainty import MIN_CHANGED
 from pipeline.experiments.comparison import compare
 from pipeline.experiments.gate import STATUS, decide
@@ -75,7 +77,7 @@ def main() -> None:
         parser.error(f"--margin must be at least 0, got {arguments.margin}.")
     if arguments.form and len(arguments.b) > 1:
         parser.error(f"--md and --json compare A with a single B, got {len(arguments.b)}.")
-    allow_closed_output()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A reader such as "| head" may close the output early.
     with as_command():
         a = read_side(arguments.a)
         comparisons = [compare(a, read_side(name)) for name in arguments.b or [WORKSPACE]]

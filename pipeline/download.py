@@ -1,14 +1,10 @@
 """Download a corpus or read your files, and report problems with the data."""
 
-from pipeline.cli import as_command, parse_arguments
-from pipeline.params import DataParams, keys_of, load_params, require_unchanged
-
-if __name__ == "__main__":  # --help must not wait for the imports below.
-    parse_arguments(keys_of("data"))
-
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+
+from pipeline.cli import run_stage
 
 import datasets
 import numpy as np
@@ -19,9 +15,9 @@ from pipeline.core.data_card import GROUP, LEAKAGE, DataCard
 from pipeline.core.dataset_files import label_feature
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
-from pipeline.core.packages import require_locked
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.task import TRAIN, Task
+from pipeline.params import DataParams, Params
 from pipeline.sources.corpus import Corpus, describe_rows
 from pipeline.sources.duplicates import flag_leakage, hash_rows
 from pipeline.sources.folds import take_fold
@@ -150,13 +146,9 @@ def _log_card(task: Task, card: DataCard) -> None:
         log.warning("%s", warning)
 
 
-def main() -> None:
-    require_locked()
-    params = load_params()
+def main(params: Params) -> None:
     download(RAW, params.data)
-    require_unchanged(params, ["data"])
 
 
 if __name__ == "__main__":
-    with as_command():
-        main()
+    run_stage("download", main)

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pipeline.cli import run_stage
+
 import numpy as np
 
-from pipeline.cli import run
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import rounded, write_details, write_json, write_text
-from pipeline.core.packages import require_locked
 from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
@@ -20,7 +20,7 @@ from pipeline.evaluation.metrics import METRICS, PROBABILITY_DECIMALS, loss, sco
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.uncertainty import MIN_CHANGED, Interval, difference, jackknife, score_intervals
-from pipeline.params import keys_of, load_params, require_unchanged
+from pipeline.params import Params
 
 
 def evaluate(predictions: Path, linear: Path, metrics: Path, names: list[str] | None = None) -> None:
@@ -142,12 +142,9 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ..
     write_text(path, out.getvalue())
 
 
-def main() -> None:
-    require_locked()
-    params = load_params()
+def main(params: Params) -> None:
     evaluate(PREDICTIONS, LINEAR, METRICS_DIR, params.evaluate.metrics)
-    require_unchanged(params, ["evaluate"])
 
 
 if __name__ == "__main__":
-    run(main, keys_of("evaluate"))
+    run_stage("evaluate", main)

@@ -14,6 +14,7 @@ More: docs/folds.md
 """
 
 from pipeline.cli import add_group_options, as_command, command_parser
+
 from pipeline.core.messages import UserError
 from pipeline.core.packages import require_locked
 from pipeline.experiments.cross_validation import run_folds

@@ -5,9 +5,9 @@ Examples:
   python -m pipeline.init reviews.csv
   # Only describe it, and show what would change in params.yaml:
   python -m pipeline.init reviews.csv --dry-run
-  # Name the two columns of a pair, the label column, and the kind of task:
+  # Name the two columns of a pair, the label column, and the type of the task:
   python -m pipeline.init faq.csv --text question --text answer \\
-      --label quality --kind regression
+      --label quality --problem-type regression
   # A directory with the files train, validation and test:
   python -m pipeline.init my_data/
   # Use files that are already in data/custom, without copying them:
@@ -24,6 +24,7 @@ from argparse import ArgumentParser, Namespace
 from typing import get_args
 
 from pipeline.cli import as_command, command_parser
+
 from pipeline.core.task import ProblemType
 from pipeline.tabular.file_format import add_format_options, chosen_format
 
@@ -46,8 +47,8 @@ def options_parser() -> ArgumentParser:
         "name, or else by its few distinct values)",
     )  # fmt: skip
     parser.add_argument(
-        "--kind", choices=get_args(ProblemType),
-        help="the kind of task, data.problem_type (default: inferred from the labels)",
+        "--problem-type", choices=get_args(ProblemType),
+        help="the type of the task, data.problem_type (default: inferred from the labels)",
     )  # fmt: skip
     add_format_options(parser, header=None)
     parser.add_argument(
@@ -69,10 +70,6 @@ def options_parser() -> ArgumentParser:
         "--fresh", action="store_true",
         help="also remove the committed results: dvc.lock and the files in metrics (default: keep them)",
     )  # fmt: skip
-    parser.add_argument(
-        "--no-estimate", dest="estimate", action="store_false",
-        help="do not measure how long a run will take (default: measure it)",
-    )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="only print, and write nothing (default: write)")
     return parser
 
@@ -90,7 +87,7 @@ from typing import Any
 from pipeline.core.data_card import DataCard, read_data_card
 from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
-from pipeline.core.paths import RAW
+from pipeline.core.paths import LOCK, PARAMS, RAW
 from pipeline.core.task import Task, read_task
 from pipeline.core.text import listing
 from pipeline.core.yaml12 import load_yaml
@@ -100,9 +97,9 @@ from pipeline.onboarding.header import second_header
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.placement import copy_files, remove_results, require_room
 from pipeline.onboarding.profile import ColumnProfile, binary_columns, choose_columns, profile
-from pipeline.onboarding.trial import run_stage
+from pipeline.onboarding.trial import run_download
 from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, read_hub
-from pipeline.params import LOCK, PARAMS, Params, load_params, parse_params
+from pipeline.params import Params, load_params, parse_params
 from pipeline.sources.corpus import has_dropped_rows
 from pipeline.sources.files import SPLIT_ALIASES, visible_entries
 
@@ -111,7 +108,7 @@ _HUB = "hf://"
 _PRODIGY_ANSWERS = {"accept", "reject", "ignore"}
 # What a user can do if an error of the trial run suggests a key that init sets itself.
 _REMEDIES = {
-    "data.problem_type": "To set data.problem_type, use --kind.",
+    "data.problem_type": "To set data.problem_type, use --problem-type.",
     'data.split.type "fixed"': "Or write each split into its own file, and run init with their directory.",
     "data.id2label": 'init sets data.id2label to null. To use it, follow "Without init" in docs/your_data.md.',
 }
@@ -161,11 +158,6 @@ def init(source: str, options: Namespace) -> None:
         for key in stale:
             _print("", f"{key} names classes or metrics that the data does not have, so it is set to null.")
         text = edit_values(text, {"data.on_missing": "drop" if drops_rows else "error", **dict.fromkeys(stale)})
-        if options.estimate:
-            from pipeline.onboarding.estimate import describe_costs  # This import takes seconds.
-
-            costs = describe_costs(Path(temporary), parse_params(load_yaml(text)), _SMALL_MODEL)
-            _print("", *costs.splitlines())
     _print_diff(original, text)
     if options.dry_run:
         _print("", "Nothing was written, because of --dry-run.")
@@ -238,7 +230,7 @@ def _column_values(source: str, data: UserData, options: Namespace) -> dict[str,
     return {
         "text_column_names": text_names,
         "label_column_name": label_names[0] if len(label_names) == 1 else label_names,
-        "problem_type": options.kind,
+        "problem_type": options.problem_type,
         # These keys may name columns or classes of the earlier data.
         "id2label": None,
         "split.type": "fixed" if split_column else "stratify",
@@ -259,10 +251,10 @@ def _choose_and_explain(columns: Sequence[ColumnProfile], options: Namespace) ->
         all_labels = " ".join(f"--label {shlex.quote(name)}" for name in binary)
         _print(f"If a text can have several labels, name each column: {all_labels}")
     for column in columns:
-        if column.name in labels.columns and column.type == "date" and options.kind is None:
+        if column.name in labels.columns and column.type == "date" and options.problem_type is None:
             raise UserError(
-                f'the label column "{column.name}" contains dates. Name another one with --label, or set the kind of '
-                "task with --kind."
+                f'the label column "{column.name}" contains dates. Name another one with --label, or set the type of '
+                "the task with --problem-type."
             )
     return texts.columns, labels.columns
 
@@ -300,7 +292,7 @@ def _trial_run(directory: Path, data: UserData, text: str) -> tuple[Task, DataCa
         return message
 
     try:
-        log = run_stage("download", directory)
+        log = run_download(directory)
     except UserError as error:
         remedies = [remedy for key, remedy in _REMEDIES.items() if key in str(error)]
         raise UserError(" ".join([with_sources(str(error)), *remedies])) from None

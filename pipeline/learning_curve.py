@@ -15,9 +15,10 @@ More: docs/learning_curve.md
 from pathlib import Path
 
 from pipeline.cli import add_group_options, as_command, command_parser
+
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json, write_text
-from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
+from pipeline.core.packages import require_locked
 from pipeline.experiments.learning_curve import describe_gains, run_learning_curve, summary_lines
 from pipeline.experiments.power_law import MIN_SIZES
 
@@ -51,7 +52,6 @@ def main() -> None:
     arguments = parser.parse_args()
     with as_command():
         require_locked()
-        require_locked(REQUIREMENTS, REPORT_PACKAGES)
         learning_curve(arguments.points, arguments.seeds, arguments.overrides, arguments.jobs)
 
 

@@ -4,9 +4,7 @@ The comments in `params.yaml` explain what each key means.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache
-from operator import attrgetter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -24,12 +22,11 @@ from pydantic import (
 
 from pipeline.core.data_card import GROUP, LEAKAGE
 from pipeline.core.messages import UserError, printable
+from pipeline.core.paths import BASE_MODELS, CLASSIFIER, PARAMS, PRETRAINED, users_path
 from pipeline.core.task import ProblemType
 from pipeline.core.text import closest_match, quoted
 from pipeline.core.yaml12 import read_yaml
 
-PARAMS = Path("params.yaml")
-LOCK = Path("dvc.lock")  # where DVC records the parameters and the files of each stage that has run
 LOCAL = "python -m"  # runtime.launcher for training in a single process on this machine
 _RESERVED_COLUMNS = ("label", "labels", "idx", "prediction", LEAKAGE, GROUP)
 
@@ -117,7 +114,7 @@ class DataParams(Section):
     splits: dict[str, str] | None
     directory: str
     delimiter: Literal[",", ";", "|", "\t"] | None
-    encoding: str  # The check stage and the readers of files reject an unknown one.
+    encoding: str  # The readers of files reject an unknown one.
     header: bool
     text_column_names: list[str]
     label_column_name: str | list[str]
@@ -129,87 +126,76 @@ class DataParams(Section):
     slice_columns: list[str]
 
     @model_validator(mode="after")
-    def _check_data(self) -> Self:
+    def _check(self) -> Self:
         if self.task == "hub":
             self._check_hub()
         if self.task in ("custom", "hub"):
             self._check_columns()
-            self._check_labels()
             self._check_split()
         return self
 
     def _check_hub(self) -> None:
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", self.dataset or ""):
-            requirement = (
-                'must be OWNER/NAME@<40-hex commit> if data.task is "hub", as printed by '
-                '"python -m pipeline.pin --dataset NAME"'
-            )
-            raise _mistake("data.dataset", requirement, self.dataset)
-        if self.splits is not None and not {"train"} <= self.splits.keys() <= {"train", "validation", "test"}:
-            requirement = "must say which split of the dataset is train, and may do so for validation and test"
-            raise _mistake("data.splits", requirement, self.splits)
+        pinned = re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", self.dataset or "")
+        requirement = 'must be OWNER/NAME@<40-hex commit>, as "python -m pipeline.pin --dataset NAME" prints it'
+        _require(bool(pinned), "data.dataset", requirement, self.dataset)
+        known = self.splits is None or {"train"} <= self.splits.keys() <= {"train", "validation", "test"}
+        requirement = "must say which split of the dataset is train, and may do so for validation and test"
+        _require(known, "data.splits", requirement, self.splits)
 
     def _check_columns(self) -> None:
-        texts = self.text_column_names
-        labels = [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
-        if len(texts) not in (1, 2):
-            raise _mistake("data.text_column_names", "must name one column, or two for pairs", texts)
-        for key, names in (
-            ("text_column_names", texts),
-            ("slice_columns", self.slice_columns),
-            ("label_column_name", labels),
-        ):
-            for name in names:
-                if name in _RESERVED_COLUMNS and key != "label_column_name":
-                    requirement = (
-                        f"must not contain any of {', '.join(_RESERVED_COLUMNS)} (rename the column in your files)"
-                    )
-                    raise _mistake(f"data.{key}", requirement, name)
-                if [*texts, *self.slice_columns, *labels].count(name) > 1:
-                    requirement = "must not repeat a column, or contain a column of another key of data"
-                    raise _mistake(f"data.{key}", requirement, name)
-
-    def _check_labels(self) -> None:
-        columns, id2label = self.label_column_name, self.id2label
-        if isinstance(columns, list):
-            if len(columns) < 2:
-                requirement = (
-                    "must be a single name without brackets, or a list of at least two columns that contain 0 or 1"
-                )
-                raise _mistake("data.label_column_name", requirement, columns)
-            if self.problem_type not in (None, "multi_label_classification"):
-                requirement = 'must be null or "multi_label_classification" if data.label_column_name is a list'
-                raise _mistake("data.problem_type", requirement, self.problem_type)
-        if id2label is None:
-            return
-        names = id2label if isinstance(id2label, list) else list(id2label.values())
-        if len(names) < 2 or len(set(names)) < len(names):
-            raise _mistake("data.id2label", "must have at least two names, which must all differ", id2label)
-        unnamed = isinstance(id2label, dict) and set(id2label) != set(columns)
-        if isinstance(columns, list) and (unnamed or len(names) != len(columns)):
-            raise _mistake("data.id2label", f"must have one name for each of the columns {quoted(columns)}", id2label)
+        texts, labels, names = self.text_column_names, self.label_column_name, self.id2label
+        _require(len(texts) in (1, 2), "data.text_column_names", "must name one column, or two for pairs", texts)
+        used = [*texts, *self.slice_columns]
+        requirement = f"must not contain any of {', '.join(_RESERVED_COLUMNS)}"
+        for key, columns in (("text_column_names", texts), ("slice_columns", self.slice_columns)):
+            _require(not {*columns} & {*_RESERVED_COLUMNS}, f"data.{key}", requirement, columns)
+        used += [labels] if isinstance(labels, str) else labels
+        repeated = sorted({name for name in used if used.count(name) > 1})
+        _require(not repeated, "data", "must not name a column twice, as text, label or slice", repeated)
+        if isinstance(labels, list):
+            requirement = "must be a name, or a list of at least two columns that contain 0 or 1"
+            _require(len(labels) > 1, "data.label_column_name", requirement, labels)
+            allowed = self.problem_type in (None, "multi_label_classification")
+            requirement = 'must be null or "multi_label_classification" if data.label_column_name is a list'
+            _require(allowed, "data.problem_type", requirement, self.problem_type)
+        if names is not None:
+            values = names if isinstance(names, list) else list(names.values())
+            distinct = len(values) > 1 and len(set(values)) == len(values)
+            _require(distinct, "data.id2label", "must have at least two names, which must all differ", names)
+            if isinstance(labels, list):
+                complete = len(values) == len(labels) if isinstance(names, list) else set(names) == set(labels)
+                _require(complete, "data.id2label", f"must have one name for each of {quoted(labels)}", names)
 
     def _check_split(self) -> None:
         fractions = self.split.fractions
-        if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6 or fractions[0] == 0:
-            requirement = (
-                "must be fractions of train (above 0), validation and test that sum to 1, such as [0.8, 0.1, 0.1]"
+        valid = len(fractions) == 3 and min(fractions) >= 0 and fractions[0] > 0 and abs(sum(fractions) - 1) < 1e-6
+        requirement = "must be fractions of train (above 0), validation and test that sum to 1"
+        _require(valid, "data.split.fractions", requirement, fractions)
+        valid = self.split.type != "datetime" or self.split.column is not None
+        requirement = 'must name the column with the times if data.split.type is "datetime"'
+        _require(valid, "data.split.column", requirement, None)
+        valid = self.split.type != "random" or self.split.column is None
+        requirement = 'must be null if data.split.type is "random"'
+        _require(valid, "data.split.column", requirement, self.split.column)
+
+
+def _reject_output(checkpoint: str) -> str:
+    path = users_path(checkpoint).resolve()
+    for output in (CLASSIFIER, PRETRAINED):
+        if path.is_relative_to(users_path(output).resolve()):
+            raise ValueError(
+                f"{output} is an output of the pipeline, so each run would train on top of the last one. Copy it first "
+                f'with "cp -r {output} {BASE_MODELS}/NAME"'
             )
-            raise _mistake("data.split.fractions", requirement, fractions)
-        if self.split.type == "datetime" and self.split.column is None:
-            requirement = 'must name the column with the times if data.split.type is "datetime"'
-            raise _mistake("data.split.column", requirement, None)
-        if self.split.type == "random" and self.split.column is not None:
-            requirement = 'must be null if data.split.type is "random" (to use a column, choose "stratify" or "group")'
-            raise _mistake("data.split.column", requirement, self.split.column)
+    return checkpoint
 
 
 class ModelParams(Section):
-    checkpoint: str
+    checkpoint: Annotated[str, AfterValidator(_reject_output)]
 
 
 class TokenizeParams(Section):
-    max_length: Annotated[int, Field(ge=4, le=10**9)]  # The tokenize stage checks the limit of the model.
+    max_length: Annotated[int, Field(ge=8, le=10**9)]  # The tokenize stage checks the limit of the model.
     padding: Literal["dynamic", "max_length"]
 
 
@@ -245,7 +231,6 @@ class TrainParams(Section):
 
 class PredictParams(Section):
     batch_size: BatchSize
-    score_swapped_pairs: bool
     max_samples: Count | None
 
 
@@ -258,7 +243,6 @@ class RuntimeParams(Section):
 
     # dvc.yaml inserts it into the commands of train and predict. No stage reads it.
     launcher: Annotated[str, AfterValidator(_check_launcher)]
-    timeout: Count
     num_proc: Processes
     save_steps: Count
     dataloader_num_workers: Annotated[int, Field(ge=0, le=1024)]
@@ -275,29 +259,9 @@ class Params(Section):
     runtime: RuntimeParams
 
 
-def keys_of(*names: str) -> list[str]:
-    """Return the keys with these names, such as "train.precision", and all keys of the sections, such as "predict"."""
-    keys = [f"{name}.{key}" for name, section in Params.__annotations__.items() for key in section.model_fields]
-    return [key for key in keys if key in names or key.partition(".")[0] in names]
-
-
 def load_params(path: Path = PARAMS) -> Params:
     """Read and check `params.yaml`. Raises UserError with the key, what it must be, and what was found."""
     return parse_params(read_yaml(path), path)
-
-
-def require_unchanged(params: Params, keys: Sequence[str]) -> None:
-    """Raise UserError if one of the keys has another value in params.yaml now than in `params`.
-
-    DVC reads params.yaml when a stage has ended, and would record a value that the stage has not used.
-    """
-    current = load_params()
-    for key in keys:
-        if attrgetter(key)(current) != attrgetter(key)(params):
-            raise UserError(
-                f"params.yaml: {key} was changed while this stage ran, and DVC would record the new value for the old "
-                'result. Run "dvc repro" again. To keep the result of a long training, undo the change before that.'
-            )
 
 
 def parse_params(tree: Any, path: Path = PARAMS) -> Params:
@@ -305,111 +269,48 @@ def parse_params(tree: Any, path: Path = PARAMS) -> Params:
     try:
         return Params.model_validate(tree)
     except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error)}") from None
+        # A misspelled key is also a missing key, but the misspelling says more.
+        mistakes = sorted(error.errors(include_url=False), key=lambda mistake: mistake["type"] != "extra_forbidden")
+        # For a union, pydantic reports a mistake for each type. The deepest one is in an entry of the value.
+        same_key = [mistake for mistake in mistakes if mistake["loc"][:2] == mistakes[0]["loc"][:2]]
+        raise UserError(f"{path}: {_explain(max(same_key, key=lambda mistake: len(mistake['loc'])))}") from None
 
 
-def _explain(error: ValidationError) -> str:
-    """Describe the mistake in the first key that pydantic rejects."""
-    mistakes = error.errors(include_url=False)
-    # A misspelled key is also a missing key, but the misspelling says more.
-    mistake = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
-    keys, schema = _find_schema(mistake["loc"])
-    key = ".".join(keys)
-    match mistake["type"]:
-        case "missing":
-            return (
-                f'{key} is missing. Copy it from the committed file ("git show HEAD:params.yaml") or, after an update, '
-                'from "git show upstream/main:params.yaml".'
-            )
-        case "extra_forbidden":
-            return _explain_unknown(str(mistake["loc"][-1]), key, list(schema["properties"]))
-        case "value_error":  # A check in this module raised it.
-            reason, value = mistake["ctx"]["error"], mistake["input"]
-            return str(reason) if isinstance(value, dict) else f"{key} {reason}, got {quoted(value)}."
-    same_key = [mistake for mistake in mistakes if mistake["loc"][: len(keys)] == tuple(keys)]
-    return f"{key or 'the file'} must be {_explain_value(same_key, len(keys), schema)}"
+def _explain(mistake: Mapping[str, Any]) -> str:
+    """Describe a mistake that pydantic reports: the key, pydantic's sentence, the value, and a suggestion."""
+    names: list[str] = []
+    model: Any = Params
+    for name in mistake["loc"]:
+        fields = getattr(model, "model_fields", {})
+        if name not in fields and mistake["type"] != "extra_forbidden":
+            break  # The rest of the location is a member of a union, or an entry of a list or a mapping.
+        names.append(printable(str(name))[:60])
+        model = fields[name].annotation if name in fields else None
+    key, value = ".".join(names), mistake["input"]
+    reason = mistake["msg"].removeprefix("Value error, ")
+    if mistake["type"] == "missing":
+        return f'{key} is missing. Copy it from the committed file ("git show HEAD:params.yaml").'
+    if mistake["type"] == "extra_forbidden":
+        section, _, name = key.rpartition(".")
+        known = _keys(section) | (RENAMED if section == "train" else {})
+        match = closest_match(name, known)
+        hint = f'Did you mean "{known[match]}"?' if match else f"The keys are: {', '.join(_keys(section))}."
+        return f"{key} is not a parameter. {hint}"
+    if mistake["type"] == "value_error" and isinstance(value, dict):  # `_require` has named the key.
+        return str(reason)
+    match = closest_match(value, re.findall("'(.*?)'", reason)) if isinstance(value, str) else None
+    hint = f' Did you mean "{match}"?' if match else ""
+    return f"{key or 'the file'}: {reason}, got {quoted(value)}.{hint}"
 
 
-def _explain_value(mistakes: Sequence[Mapping[str, Any]], depth: int, schema: dict[str, Any]) -> str:
-    """Return what a value must be, and what was found.
-
-    Args:
-        mistakes: The mistakes that pydantic reports for a single key. For a union, it reports one for each type.
-        depth: The number of names in the key.
-        schema: The JSON schema of the value.
-    """
-    mistake = max(mistakes, key=lambda mistake: len(mistake["loc"]))  # The deepest mistake is in an entry.
-    value = mistake["input"]
-    location_in_value = mistake["loc"][depth:]
-    if "anyOf" in schema:
-        location_in_value = location_in_value[1:]  # The first part is the type that pydantic tried.
-    entry = f" for entry {quoted(location_in_value[0])}" if location_in_value else ""
-    hint = ""
-    if "enum" in schema and isinstance(value, str) and (suggestion := closest_match(value, schema["enum"])):
-        hint = f' Did you mean "{suggestion}"?'
-    return f"{describe(schema)}, got {quoted(value)}{entry}.{hint}"
+def _keys(section: str) -> dict[str, str]:
+    """Return the full name of each key in a section, by the name in the section."""
+    model: Any = Params
+    for name in filter(None, section.split(".")):
+        model = model.model_fields[name].annotation
+    return {name: f"{section}.{name}".lstrip(".") for name in model.model_fields}
 
 
-def _find_schema(location: tuple[str | int, ...]) -> tuple[list[str], dict[str, Any]]:
-    """Return the keys at the start of a location that pydantic reports, and the JSON schema of their value."""
-    root = schema = _schema()
-    keys: list[str] = []
-    for name in location:
-        if name not in schema.get("properties", {}):
-            break
-        keys.append(str(name))
-        schema = schema["properties"][name]
-        if "$ref" in schema:
-            schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
-    return keys, schema
-
-
-@cache
-def _schema() -> dict[str, Any]:
-    return Params.model_json_schema()
-
-
-def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
-    choices = {key: f"{section}.{key}".lstrip(".") for key in keys} | (RENAMED if section == "train" else {})
-    message = f"{section}.{printable(name)[:60]} is not a parameter.".lstrip(".")
-    if match := closest_match(name, choices):
-        return f'{message} Did you mean "{choices[match]}"?'
-    rest = " Put other fields of TrainingArguments into train.training_args." if section == "train" else ""
-    return f"{message} The keys are: {', '.join(keys)}.{rest}"
-
-
-_NOUNS = {"integer": "whole number", "number": "number", "string": "string"}
-_LIMITS = {
-    "exclusiveMinimum": "greater than", "minimum": "of at least", "exclusiveMaximum": "below", "maximum": "at most",
-    "minLength": "of at least", "maxLength": "at most",
-}  # fmt: skip
-
-
-def describe(schema: dict[str, Any], plural: bool = False) -> str:
-    """Return which values a JSON schema accepts, such as "a number greater than 0 or null"."""
-    if "anyOf" in schema:
-        choices = [describe(choice) for choice in schema["anyOf"]]
-        return f"{', '.join(choices[:-1])} or {choices[-1]}"
-    if "const" in schema:
-        return quoted(schema["const"])
-    if "enum" in schema:
-        return f"one of {', '.join(quoted(choice) for choice in schema['enum'])}"
-    match schema.get("type"):
-        case "boolean":
-            return "true or false"
-        case "null":
-            return "null"
-        case "array":
-            empty = "non-empty " if schema.get("minItems") else ""
-            return f"a {empty}list of {describe(schema['items'], plural=True)}"
-        case "object":
-            values = schema.get("additionalProperties")
-            return f"a mapping to {describe(values, plural=True)}" if isinstance(values, dict) else "a section of keys"
-    noun = _NOUNS.get(schema.get("type", ""), "value")
-    limits = [f"{words} {schema[limit]:,}" for limit, words in _LIMITS.items() if limit in schema]
-    unit = "characters" if "maxLength" in schema else ""
-    return " ".join(filter(None, [f"{noun}s" if plural else f"a {noun}", " and ".join(limits), unit]))
-
-
-def _mistake(key: str, requirement: str, value: Any) -> ValueError:
-    return ValueError(f"{key} {requirement}, got {quoted(value)}.")
+def _require(valid: bool, key: str, requirement: str, value: Any) -> None:
+    if not valid:
+        raise ValueError(f"{key} {requirement}, got {quoted(value)}.")

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from pipeline.cli import run
+from pipeline.cli import run_stage
+
 from pipeline.core.output import atomic_output, write_json
-from pipeline.core.packages import require_locked
 from pipeline.core.paths import PRETRAINED, SOURCE
-from pipeline.params import ModelParams, keys_of, load_params, require_unchanged
+from pipeline.params import ModelParams, Params
 from pipeline.sources.checkpoints import fetch_checkpoint
 
 
@@ -17,12 +17,9 @@ def pretrained(out: Path, params: ModelParams) -> None:
         write_json(draft / SOURCE, fetch_checkpoint(params.checkpoint, draft))
 
 
-def main() -> None:
-    require_locked()
-    params = load_params()
+def main(params: Params) -> None:
     pretrained(PRETRAINED, params.model)
-    require_unchanged(params, ["model"])
 
 
 if __name__ == "__main__":
-    run(main, keys_of("model"))
+    run_stage("pretrained", main)

@@ -1,17 +1,13 @@
 """Write the report and the model card."""
 
-from pipeline.cli import as_command, parse_arguments
-from pipeline.params import DataParams, keys_of, load_params, require_unchanged
-
-if __name__ == "__main__":  # --help must not wait for the imports below.
-    parse_arguments(keys_of("data"))
-
 from pathlib import Path
+
+from pipeline.cli import run_stage
 
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
-from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import METRICS_DIR, PREDICTIONS, RAW, TOKENIZED
+from pipeline.params import DataParams, Params
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.page import page
 from pipeline.reporting.results import load_results
@@ -37,14 +33,9 @@ def data_title(params: DataParams) -> str:
     return Path(params.directory).resolve().name if params.task == "custom" else params.task
 
 
-def main() -> None:
-    require_locked()
-    require_locked(REQUIREMENTS, REPORT_PACKAGES)
-    params = load_params()
+def main(params: Params) -> None:
     report(RAW, TOKENIZED, PREDICTIONS, METRICS_DIR, params.data)
-    require_unchanged(params, ["data"])
 
 
 if __name__ == "__main__":
-    with as_command():
-        main()
+    run_stage("report", main)

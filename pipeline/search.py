@@ -15,9 +15,10 @@ More: docs/search.md
 import shlex
 from pathlib import Path
 
+from pipeline.cli import add_jobs_option, as_command, command_parser
+
 import pandas as pd
 
-from pipeline.cli import add_jobs_option, as_command, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked

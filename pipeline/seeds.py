@@ -11,6 +11,7 @@ More: docs/compare.md
 """
 
 from pipeline.cli import add_group_options, as_command, command_parser
+
 from pipeline.core.messages import UserError
 from pipeline.core.packages import require_locked
 from pipeline.experiments.seed_groups import run_seeds

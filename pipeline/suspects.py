@@ -46,13 +46,14 @@ from pipeline.cleaning.report import page, read_verdicts, require_writable, writ
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
+from pipeline.core.paths import PARAMS
 from pipeline.core.task import Task
 from pipeline.core.text import aligned
 from pipeline.experiments.cross_validation import FOLDS
 from pipeline.experiments.revisions import Run
 from pipeline.experiments.sides import OUT_OF_FOLD, describe_degenerate_runs, read_side
 from pipeline.onboarding.params_file import edit_values
-from pipeline.params import PARAMS, load_params
+from pipeline.params import load_params
 
 
 def find_suspects(group: str) -> None:

@@ -3,198 +3,108 @@
 Examples:
   # Run HEAD in a temporary clone (one full run), and compare its outputs with dvc.lock:
   python -m pipeline.verify
-  # The same, after setting up .venv if necessary:
-  make verify
 
 More: docs/reproducibility.md
 """
 
 import json
 import os
-import subprocess
-import sys
+import signal
 import tempfile
-from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from subprocess import CalledProcessError, check_call, check_output
+from typing import Any
 
-from pipeline.cli import run
+from pipeline.cli import as_command, command_parser
+
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
-from pipeline.core.paths import METRICS_DIR, users_path
+from pipeline.core.paths import LOCK, METRICS_DIR, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
-from pipeline.experiments.child_processes import DVC, dvc_environ, forwarding_signals
-from pipeline.params import LOCK
+from pipeline.experiments.child_processes import DVC, dvc_environ
 
-_ENVIRONMENT = METRICS_DIR / "environment.json"
-_MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")
-# The outputs of these stages must be the same on every CPU. The outputs of all others, including the ones that users
-# add, may differ.
-_SAME_ON_EVERY_CPU = ("check", "download", "pretrained", "tokenize")
+_MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")  # They may be relative to the user's repository.
+_SAME_ON_EVERY_CPU = ("check", "download", "pretrained", "tokenize")  # The other stages may differ between CPUs.
 
-
-class Result(NamedTuple):
-    """The recorded result of a run in a checkout: what dvc.lock and metrics/environment.json say."""
-
-    outputs: dict[tuple[str, str], str]  # the hash of each output, by stage and path
-    environment: dict[str, Any]
-
-
-def read_result(checkout: Path) -> Result:
-    """Read the result in a checkout. Raises UserError if a file is missing or damaged."""
-    for file in (LOCK, _ENVIRONMENT):
-        if not (checkout / file).exists():
-            raise UserError(f'HEAD has no {file} to compare with. Run "dvc repro", and commit dvc.lock and metrics/.')
-    try:
-        stages = read_yaml(checkout / LOCK)["stages"]
-        outputs = {(stage, out["path"]): out["md5"] for stage, entry in stages.items() for out in entry.get("outs", [])}
-        environment = parse_details((checkout / _ENVIRONMENT).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f'{_ENVIRONMENT} cannot be read: {error}. Run "dvc repro", and commit metrics/.') from None
-    except (AttributeError, KeyError, TypeError):
-        raise UserError(f'{LOCK} is incomplete. Run "dvc repro", and commit dvc.lock and metrics/.') from None
-    return Result(outputs, environment)
+Outputs = dict[tuple[str, str], str]  # the hash of each output in dvc.lock, by stage and path
 
 
 def verify(repository: Path) -> None:
-    """Run HEAD of `repository` in a temporary clone with an empty cache, and compare its result with the committed one.
+    """Run HEAD of `repository` in a temporary clone, and compare its outputs with the ones in its dvc.lock.
 
-    Before anything runs, the code, parameters and data in HEAD must match its dvc.lock. Data that "dvc add" tracks is
-    copied from the cache of the repository. At the end, DVC prints the scores that differ.
-
-    Raises:
-        UserError: HEAD has no result, HEAD does not match its dvc.lock, the run fails, or its result differs (see
-            `compare_results`).
+    Raises UserError if HEAD does not match its dvc.lock, a command fails, or an output differs that must be the same.
     """
-    # DVC may still be writing a file there, from its check for a newer version. That must not hide the verdict.
+    mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
+    environ = {**dvc_environ(), **mirrors}
     with tempfile.TemporaryDirectory(prefix="verify-", ignore_cleanup_errors=True) as scratch:
         clone = Path(scratch, "clone")
-        if subprocess.run(["git", "clone", "--quiet", str(repository), str(clone)]).returncode:
-            raise UserError(f"{repository} cannot be cloned. Run verify at the top of a git repository with a commit.")
-        committed = read_result(clone)
-        # A relative path of a mirror is relative to the user's repository, not to the clone.
-        mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
-        environ = {**dvc_environ(), **mirrors}
-        _copy_data(repository, clone, environ)
-        _require_recorded(clone, environ)
-        command = [*DVC, "repro", "--force"]
-        with forwarding_signals() as children:  # After a signal, no stage may outlive the clone.
-            status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
-        if status:
-            raise UserError("dvc repro failed in a fresh clone of HEAD. See its message above.")
-        compare_results(committed, read_result(clone))
-        sys.stdout.flush()  # before DVC prints
-        subprocess.run([*DVC, "metrics", "diff"], cwd=clone, env=environ)
+        try:
+            check_call(["git", "clone", "--quiet", repository, clone])
+            if not (clone / LOCK).exists():
+                raise UserError(f'HEAD has no {LOCK} to compare with. Run "dvc repro", and commit {LOCK} and metrics/.')
+            # With the user's cache, the clone has the data that "dvc add" tracks. --force ignores the results there.
+            cache = check_output([*DVC, "cache", "dir"], cwd=repository, text=True).strip()
+            check_call([*DVC, "cache", "dir", "--quiet", "--local", cache], cwd=clone)
+            check_call([*DVC, "checkout", "--quiet", "--allow-missing"], cwd=clone)
+            outputs, environment = _read_result(clone)
+            status = check_output([*DVC, "status", "--no-updates", "--json", "dvc.yaml"], cwd=clone)
+            if changes := _changes(json.loads(status), {path for _, path in outputs}):
+                raise UserError(
+                    f"HEAD does not match its dvc.lock, or the DVC cache does not have its data: {'; '.join(changes)}. "
+                    'Run "dvc repro", and commit all changes. If you have done so, run "dvc pull".'
+                )
+            check_call([*DVC, "repro", "--force"], cwd=clone, env=environ)
+            _compare(outputs, environment, *_read_result(clone))
+            print(check_output([*DVC, "metrics", "diff"], cwd=clone, text=True))
+        except CalledProcessError as error:
+            raise UserError(f"{' '.join(map(str, error.cmd))} failed. See its message above.") from None
 
 
-def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
-    """Copy the data that "dvc add" tracks from the user's cache into the clone, except for data that is not there."""
-    files = _run_command(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")[:-1]
-    if files:
-        # A cache and a remote have the same layout, so the user's cache can be a remote of the clone.
-        cache = _run_command([*DVC, "cache", "dir"], repository, environ).strip()
-        _run_command([*DVC, "remote", "add", "--local", "cache-of-the-user", cache], clone, environ)
-        _run_command(
-            [*DVC, "pull", "--quiet", "--allow-missing", "--remote", "cache-of-the-user", *files], clone, environ
-        )
+def _read_result(checkout: Path) -> tuple[Outputs, dict[str, Any]]:
+    """Return the outputs in dvc.lock, and the environment of the run."""
+    stages = read_yaml(checkout / LOCK)["stages"]
+    outputs = {(stage, out["path"]): out["md5"] for stage, entry in stages.items() for out in entry.get("outs", [])}
+    return outputs, parse_details((checkout / METRICS_DIR / "environment.json").read_text(encoding="utf-8"))
 
 
-def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
-    """Raise UserError if the code, parameters, data or metrics in HEAD are not the ones that its dvc.lock records.
-
-    A run would then give a different result, for a reason that has nothing to do with determinism.
-    """
-    stages = read_yaml(clone / LOCK)["stages"].values()
-    outputs = {output["path"]: output["md5"] for lock in stages for output in lock.get("outs", [])}
-    dependencies = [dependency for lock in stages for dependency in lock.get("deps", [])]
-    # If only some stages were run, a later stage may have used an older version of an output.
-    changes = {entry["path"] for entry in dependencies if outputs.get(entry["path"], entry["md5"]) != entry["md5"]}
-    status = json.loads(_run_command([*DVC, "status", "--no-updates", "--json"], clone, environ))
-    for stage, entries in status.items():
-        for entry in entries:
-            if isinstance(entry, str):
-                changes.add(f"{entry} of stage {stage}")  # "changed command"
-                continue
-            for path, state in entry.get("changed deps", {}).items():
-                if isinstance(state, dict):  # such as {"train.lr": "modified"}
-                    changes.add(f"{', '.join(state)} in {path}")
-                elif path not in outputs:
-                    changes.add(path)
-            # Outputs that git tracks, such as metrics, are in the clone. Cached outputs are missing there.
-            for path, state in entry.get("changed outs", {}).items():
-                if state not in ("not in cache", "deleted"):
-                    changes.add(path)
-    if changes:
-        raise UserError(
-            f"HEAD does not match its dvc.lock, or the DVC cache does not have its data: {', '.join(sorted(changes))}. "
-            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If you have already done so, run '
-            '"dvc pull" if you have a remote. Git may also have changed line endings (see "git ls-files --eol" and '
-            "core.autocrlf)."
-        )
+def _changes(status: dict[str, Any], outputs: set[str]) -> list[str]:
+    """Return what differs from dvc.lock, except for outputs that the cache does not have."""
+    return [
+        f"stage {stage}: {path} {state}"
+        for stage, entries in status.items()
+        for entry in entries  # such as "changed command" or {"changed deps": {"data": "modified"}}
+        for path, state in ([(entry, "")] if isinstance(entry, str) else chain(*map(dict.items, entry.values())))
+        if state not in ("deleted", "not in cache") or path not in outputs
+    ]
 
 
-def _run_command(command: Sequence[str], directory: Path, environ: dict[str, str]) -> str:
-    """Return the output of a command. Raises UserError if the command fails."""
-    done = subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True)
-    if done.returncode:
-        reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise UserError(f"{' '.join(command)} failed: {' '.join(reason)}")
-    return done.stdout
-
-
-def compare_results(committed: Result, reproduced: Result) -> None:
-    """Print the outputs of two results side by side. If some differ, also print the environments.
-
-    The data, the base model and the tokens must be the same everywhere. The other outputs must be the same in the same
-    environment.
-
-    Raises:
-        UserError: An output is missing on one side, or differs although it must be the same.
-    """
-    rows, different = [], []
-    for stage, path in committed.outputs | reproduced.outputs:
-        before, after = (result.outputs.get((stage, path), "-") for result in (committed, reproduced))
-        rows.append([stage, path, before[:12], after[:12], "same" if before == after else "DIFFERS"])
-        if "-" in (before, after):
-            raise UserError(
-                f"{path} of stage {stage} is missing on one side, so the committed dvc.lock does not belong to the "
-                'committed dvc.yaml. Run "dvc repro", and commit dvc.lock and metrics/.'
-            )
-        if before != after:
-            different.append((stage, path))
-    print("\n".join(aligned([["stage", "output", "committed", "reproduced", ""], *rows], "left")))
+def _compare(before: Outputs, old: dict[str, Any], after: Outputs, new: dict[str, Any]) -> None:
+    """Print both hashes of each output. Raises UserError if one differs that must be the same."""
+    rows = [[*key, before.get(key, "-")[:12], after.get(key, "-")[:12]] for key in before | after]
+    print("\n".join(aligned([["stage", "output", "committed", "reproduced"], *rows], "left")))
+    different = [row for row in rows if row[2] != row[3]]
     if not different:
         print(f"All {len(rows)} outputs match the committed ones byte for byte.")
         return
-    environment = []
-    for key in sorted(committed.environment | reproduced.environment):
-        before, after = (str(result.environment.get(key, "not set")) for result in (committed, reproduced))
-        if before != after:
-            environment.append([key, before, after])
-    if environment:
-        print("\nThe committed result comes from a different environment:\n")
-        print("\n".join(aligned([["", "committed", "reproduced"], *environment], "left")))
-    for stage, path in different:
-        if stage in _SAME_ON_EVERY_CPU:
-            raise UserError(
-                f"{path} differs from the committed dvc.lock, but it must be the same on every CPU. Install the locked "
-                'packages ("rm -f .venv/ready && make setup") and verify again, or run "dvc repro" and commit the '
-                "result."
-            )
-    if not environment:
+    changes = [[name, f"{old.get(name)}", f"{new.get(name)}"] for name in old | new if old.get(name) != new.get(name)]
+    if changes:
+        print("\nThe committed result comes from a different environment, which may explain the differences:")
+        print("\n".join(aligned([["", "committed", "reproduced"], *changes], "left")))
+    if wrong := [path for stage, path, _, _ in different if not changes or stage in _SAME_ON_EVERY_CPU]:
         raise UserError(
-            f"{len(different)} of {len(rows)} outputs differ from the committed dvc.lock in the same environment. "
-            'Run "dvc repro" and commit the result, or find out what is not deterministic (on a GPU, set '
-            "train.deterministic to true)."
+            f"These outputs must be the same as in the committed dvc.lock: {', '.join(wrong)}. Install the locked "
+            'packages ("rm -f .venv/ready && make setup") and verify again. On a GPU, set train.deterministic to true.'
         )
-    print("\nThe data, the base model and the tokens are identical byte for byte. A different environment adds numbers")
-    print("in a different order. The rounding differences change training about as much as a different seed does.")
 
 
 def main() -> None:
-    verify(Path.cwd())
+    command_parser("verify", __doc__).parse_args()
+    with as_command():
+        signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C also reaches DVC, which waits for its stage and fails.
+        verify(Path.cwd())
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -154,6 +154,12 @@ def params() -> Params:
     return load_params(PARAMS)
 
 
+def keys_of(*names: str) -> set[str]:
+    """Return the keys with these names, such as "train.precision", and all keys of the sections, such as "predict"."""
+    keys = {f"{name}.{key}" for name, section in Params.__annotations__.items() for key in section.model_fields}
+    return {key for key in keys if key in names or key.partition(".")[0] in names}
+
+
 def sections(params: Params, **changes: Any) -> tuple[TrainParams, RuntimeParams]:
     """Return the `train` and `runtime` sections with some keys changed."""
     runtime_changes = {key: value for key, value in changes.items() if hasattr(params.runtime, key)}
@@ -280,7 +286,7 @@ def predict_splits(tokenized: Path, out: Path, **changes: Any) -> Path:
     from pipeline.predict import predict
 
     settings = load_params(PARAMS).predict.model_copy(update=changes)
-    predict(tokenized, out / "classifier", out / "predictions", out / "metrics", settings, "fp32", 1)
+    predict(tokenized, out / "classifier", out / "predictions", settings, "fp32", 1)
     return out / "predictions"
 
 
@@ -306,12 +312,11 @@ def replace_columns(file: Path, **columns: Any) -> None:
 
 
 def engine_outputs(out: Path) -> dict[str, bytes]:
-    """Return the bytes of all files of a run, except for the times and for what differs between the engines.
+    """Return the bytes of all files of a run, except for what differs between the engines.
 
     provenance.json has the name of the engine and the hash of its code.
     """
     files = contents(out)
-    del files["metrics/timing.json"]
     different = rb'"(code|engine)": "\w+"'
     return {name: re.sub(different, b"", content) for name, content in files.items()}
 

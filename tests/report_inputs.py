@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
 from pipeline.core.output import write_details
-from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED, TOKENIZATION, TOKENIZED
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, TOKENIZATION, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.prediction_files import write_predictions
@@ -124,9 +124,6 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         write_predictions(root / PREDICTIONS, split, task, columns["idx"], known_labels, logits)
         weaker = np.where(rng.random((n, 1)) < 0.5, logits, rng.permutation(logits))
         write_predictions(root / LINEAR, split, task, columns["idx"], known_labels, weaker)
-        if task.pairs and split in task.scored_splits:
-            swapped = np.where(np.arange(n)[:, np.newaxis] < 3, -logits, logits)
-            write_predictions(root / PREDICTIONS, split + SWAPPED, task, columns["idx"], labels, swapped)
     DataCard(
         splits=cards,
         leakage=[Leak(later=split, earlier="train", rows=1, texts=3) for split in task.predicted_splits],

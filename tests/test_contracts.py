@@ -46,10 +46,14 @@ def experiments_are_git_references(scratch: Path) -> None:
     assert PurePosixPath(str(reference)).match(EXPERIMENTS)
 
 
-def a_checkpoint_is_saved_by_one_method(scratch: Path) -> None:
+def the_state_is_written_last(scratch: Path) -> None:
+    """A checkpoint with a trainer_state.json is complete, and `on_save` is called after it is written."""
     from transformers import Trainer
 
-    assert list(inspect.signature(Trainer._save_checkpoint).parameters) == ["self", "model", "trial"]
+    source = inspect.getsource(Trainer._save_checkpoint)
+    steps = ("self.save_model(", "_save_optimizer_and_scheduler(", "_save_rng_state(", "save_to_json(", "rotate_")
+    positions = [source.index(step) for step in steps]
+    assert positions == sorted(positions)
     source = inspect.getsource(Trainer._maybe_log_save_evaluate)
     assert source.index("self._save_checkpoint(model, trial)") < source.index("self.callback_handler.on_save(")
 
@@ -77,9 +81,9 @@ def the_number_of_gpus_can_be_set(scratch: Path) -> None:
 # API -> the file that uses it, and a function that fails if the API has changed. It may write to a scratch directory.
 CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "dvc.utils.hydra.apply_overrides": ("experiments/identity.py", overrides_are_applied),
-    "transformers.Trainer._save_checkpoint": ("training/trainer.py", a_checkpoint_is_saved_by_one_method),
+    "transformers.trainer.TRAINER_STATE_NAME": ("training/checkpointing.py", the_state_is_written_last),
     "accelerate.state.AcceleratorState._reset_state": ("training/loop.py", accelerate_forgets_its_state),
-    "transformers.TrainingArguments._n_gpu": ("modeling/device.py", the_number_of_gpus_can_be_set),
+    "transformers.TrainingArguments._n_gpu": ("modeling/scoring.py", the_number_of_gpus_can_be_set),
     "dvc.repo.Repo": ("experiments/revisions.py", the_cache_directory_can_be_read),
     "refs/exps": ("experiments/revisions.py", experiments_are_git_references),
 }

@@ -21,12 +21,9 @@ from pipeline.tokenize_data import tokenize
 @pytest.mark.parametrize(("model_type", "engine"), [("gpt2", "trainer"), ("llama", "loop")])
 def test_a_model_without_a_padding_token_is_trained_and_gives_the_same_logits_everywhere(
     model_type: str, engine: str, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     data, model = tokenized(tiny(model_type)), tmp_path / "classifier"
-    caplog.clear()  # The tokenize stage logs the same message.
     train_model(data, tiny(model_type), tmp_path, engine=engine, lr=3e-3)
-    assert sum("padded with the end-of-text token <|endoftext|>" in message for message in caplog.messages) == 1
     rows = pq.read_table(raw / "test.parquet").slice(0, 40)
     expected = read_logits(predict_splits(data, tmp_path) / "test.parquet")[:40]
     assert np.ptp(expected, axis=0).min() > 1e-3, "the logits must differ between the texts"
@@ -76,15 +73,12 @@ def require_text_after_an_end_of_text_token_is_read(model: Path) -> None:
     assert len(np.unique(batched.round(5), axis=0)) == 3
 
 
-def test_the_texts_of_a_pair_are_separated(
-    raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_texts_of_a_pair_are_separated(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     tokenize(raw, tiny("gpt2"), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     tokenizer = AutoTokenizer.from_pretrained(tiny("gpt2"))
     ids = load_split(tmp_path / "out", "test", "tokenize")["input_ids"][0]
     pair = pq.read_table(raw / "test.parquet").to_pylist()[0]
     assert tokenizer.decode(ids) == f"{pair['sentence1']}\n{pair['sentence2']}"
-    assert sum("new line" in message for message in caplog.messages) == 1
 
 
 def test_a_tokenizer_without_padding_and_end_of_text_tokens_is_rejected(
@@ -92,5 +86,5 @@ def test_a_tokenizer_without_padding_and_end_of_text_tokens_is_rejected(
 ) -> None:
     checkpoint = shutil.copytree(tiny("gpt2"), tmp_path / "checkpoint")
     update_json(checkpoint / "tokenizer_config.json", eos_token=None)
-    with pytest.raises(UserError, match=r"checkpoint: its tokenizer has neither a padding token"):
+    with pytest.raises(UserError, match=r"checkpoint .* neither a padding token"):
         tokenize(raw, checkpoint, tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)

@@ -24,7 +24,7 @@ from tokenizers import ByteLevelBPETokenizer
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE
 from pipeline.modeling.classifier import Classifier
-from pipeline.modeling.loading import load_tokenizer
+from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.params import ModelParams, Params
 from pipeline.pin import pin
 from pipeline.pretrained import pretrained

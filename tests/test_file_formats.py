@@ -21,7 +21,6 @@ from pipeline.core.messages import UserError
 from pipeline.onboarding.header import guess_header
 from pipeline.sources.files import find_files
 from pipeline.tabular.file_format import FileFormat, detect_delimiter, read_head
-from pipeline.tabular.opening import RowError
 from pipeline.tabular.reading import ColumnSelection, read_file
 
 pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
@@ -192,7 +191,7 @@ def test_the_users_delimiter_is_used() -> None:
 
 def test_an_error_after_excels_line_names_the_line_of_the_file() -> None:
     Path("a.csv").write_text("sep=;\ntext;label\na;good\nb\n")
-    with pytest.raises(RowError, match=r"^a\.csv line 4 .* got 1\. .*semicolon"):
+    with pytest.raises(UserError, match=r"^a\.csv line 4 .* got 1\. .*semicolon"):
         read(Path("a.csv"))
 
 
@@ -316,7 +315,7 @@ def test_texts_in_a_first_column_without_a_name_are_reported(caplog: pytest.LogC
 def test_files_with_byte_order_marks_can_be_joined() -> None:
     rows = "text,label\nGreat,good\n".encode("utf-8-sig")
     Path("a.csv").write_bytes(rows + rows)
-    with pytest.raises(RowError, match=r"^a\.csv line 3 repeats the header"):
+    with pytest.raises(UserError, match=r"^a\.csv line 3 repeats the header"):
         read(Path("a.csv"))
     rows = '{"text": "Great"}\n'.encode("utf-8-sig")
     Path("a.jsonl").write_bytes(rows + rows)

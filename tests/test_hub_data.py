@@ -11,12 +11,10 @@ from custom_files import csv, examples, jsonl, read_json, read_split, rows
 from datasets import Audio, ClassLabel, Dataset, Features, Image, Value
 from hub import Hub
 
-from pipeline.check import check
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.download import download
 from pipeline.onboarding.user_data import read_hub
-from pipeline.params import Params
 from pipeline.pin import main as pin_command
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.fetch import pin_dataset
@@ -325,10 +323,3 @@ def test_pin_prints_the_commit_of_a_dataset(
     assert capsys.readouterr().out == f"{NAME}@{NEXT}\n"
     with pytest.raises(UserError, match="someone/nothing: the Hub answered 401"):
         pin_dataset("someone/nothing")
-
-
-def test_check_accepts_a_dataset_of_the_hub(params: Params, caplog: pytest.LogCaptureFixture) -> None:
-    changes = {"task": "hub", "dataset": PINNED, "text_column_names": ["review"]}
-    model = params.model.model_copy(update={"checkpoint": "bert-base-uncased"})
-    check(params.model_copy(update={"data": data_params(**changes), "model": model}))
-    assert "ignored" not in caplog.text

@@ -2,32 +2,27 @@
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import Project, TinyMaker, committed, contents, params_file
+from conftest import Project, committed, contents
 from custom_files import jsonl
 from datasets import ClassLabel, Dataset, Features, Value
 from hub import Hub
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import RAW
 from pipeline.core.yaml12 import load_yaml
 from pipeline.init import init, options_parser
-from pipeline.onboarding.estimate import describe_costs
 from pipeline.onboarding.header import guess_header
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.user_data import read_files
-from pipeline.params import load_params
 from pipeline.sources import demo
 from pipeline.tabular.file_format import FileFormat
 
@@ -233,10 +228,9 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
     assert re.search(r"^bad +\d+ \(\d+\.\d%\) +\d \(\d+\.\d%\) +\d \(\d+\.\d%\)$", out, re.M), "a table of the classes"
     assert 'The positive class is "good"' in out
     assert "data.on_missing: drop" in out and "1 of 61" in out
-    assert re.search(r"^A run takes about .* 3 optimizer steps .* GB of disk space", out, re.M)
     assert re.search(r"^\+  text_column_names: \[review\]$", out, re.M), "the difference"
 
-    out = run_init(project, source, "--no-estimate")
+    out = run_init(project, source)
     assert "With --fresh, init removes them" in out
     assert "autostage" not in out, "no hints of DVC"
     assert (project.root / "data/custom/train.csv").read_bytes() == source.read_bytes()
@@ -248,9 +242,9 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
         " M params.yaml", "?? data/custom/.gitignore", "?? data/custom/train.csv.dvc", "?? metrics/mine.txt", "",
     ]  # fmt: skip
 
-    out = run_init(project, source, "--no-estimate", ok=False)
+    out = run_init(project, source, ok=False)
     assert re.search(r"^error: data/custom is not empty \(train\.csv, train\.csv\.dvc\)\. Use --force", out, re.M)
-    out = run_init(project, source, "--no-estimate", "--dry-run")
+    out = run_init(project, source, "--dry-run")
     assert "params.yaml stays as it is." in out
     with (project.root / "data/custom/.gitignore").open("a") as file:
         file.write("/secret.txt\n")
@@ -258,7 +252,7 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
 
     other = tmp_path / "other.jsonl"
     other.write_text(jsonl([(text, number / 10) for number, (text, *_) in enumerate(demo.pairs(40))]))
-    run_init(project, other, "--no-estimate", "--force", "--fresh", "--name", "Numbers")
+    run_init(project, other, "--force", "--fresh", "--name", "Numbers")
     names = {path.name for path in (project.root / "data/custom").iterdir()}
     assert names == {".gitignore", ".gitkeep", "train.jsonl", "train.jsonl.dvc"}
     assert (project.root / "data/custom/.gitignore").read_text() == "/secret.txt\n/train.jsonl\n"
@@ -290,8 +284,12 @@ def repository(project: Project) -> Project:
             [],
             r"reviews\.csv must have a column .* are: text,label\. Give .*--delimiter",
         ),
-        ("text,day\na,2024-01-01\nb,2024-01-02\n", ["--label", "day"], r'"day" contains dates\. .*--kind'),
-        ("text,label\na,b\nc,d\n", ["--kind", "regression"], r"reviews\.csv line 2: .*\"label\" is 'b'.* use --kind"),
+        ("text,day\na,2024-01-01\nb,2024-01-02\n", ["--label", "day"], r'"day" contains dates\. .*--problem-type'),
+        (
+            "text,label\na,b\nc,d\n",
+            ["--problem-type", "regression"],
+            r"reviews\.csv line 2: .*\"label\" is 'b'.* use --problem-type",
+        ),
     ],
 )
 def test_bad_input_is_an_error_that_names_the_users_file_and_nothing_is_written(
@@ -302,7 +300,7 @@ def test_bad_input_is_an_error_that_names_the_users_file_and_nothing_is_written(
     monkeypatch.chdir(repository.root)
     before = snapshot(repository.root)
     with pytest.raises(UserError, match=error):
-        init(str(source), options_parser().parse_args([str(source), "--no-estimate", *arguments]))
+        init(str(source), options_parser().parse_args([str(source), *arguments]))
     assert snapshot(repository.root) == before
 
 
@@ -321,9 +319,9 @@ def test_an_option_for_another_type_of_source_is_rejected(arguments: list[str]) 
 
 def test_if_dvc_fails_the_settings_and_the_results_stay(repository: Project, tmp_path: Path) -> None:
     with (repository.root / "dvc.yaml").open("a") as file:
-        file.write("\nstages:\n")  # a second section makes the file invalid for DVC
+        file.write("\nnonsense: 1\n")  # DVC rejects an unknown section
     before = snapshot(repository.root)
-    out = run_init(repository, write_reviews(tmp_path / "r.csv"), "--no-estimate", "--fresh", ok=False)
+    out = run_init(repository, write_reviews(tmp_path / "r.csv"), "--fresh", ok=False)
     assert re.search('^error: "dvc add" failed, .*--force', out, re.M)
     after = snapshot(repository.root)
     assert after.pop("data/custom/train.csv") == (tmp_path / "r.csv").read_bytes()
@@ -334,7 +332,7 @@ def test_an_interrupted_command_can_be_repeated(repository: Project, tmp_path: P
     write_reviews(repository.root / "data/custom/train.csv", 30)
     source = tmp_path / "r.jsonl"
     source.write_text(jsonl([(text, NAMES[label]) for text, _, label in demo.pairs(60)]))
-    command = [sys.executable, "-m", "pipeline.init", str(source), "--no-estimate", "--force"]
+    command = [sys.executable, "-m", "pipeline.init", str(source), "--force"]
     process = subprocess.Popen(command, cwd=repository.root, env=repository.env, stdout=subprocess.DEVNULL)
     placed = repository.root / "data/custom/train.jsonl"
     while not placed.exists():
@@ -344,7 +342,7 @@ def test_an_interrupted_command_can_be_repeated(repository: Project, tmp_path: P
     assert not placed.with_name("train.csv").exists(), "the new files replace all of the earlier ones at once"
     process.terminate()  # "dvc add" takes a second. On a busy machine, it may be over by now.
     assert process.wait() in (128 + signal.SIGTERM, 0)
-    run_init(repository, source, "--no-estimate", "--force")
+    run_init(repository, source, "--force")
     assert sorted(path.name for path in placed.parent.glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
 
 
@@ -359,18 +357,18 @@ def test_files_in_data_custom_are_used_where_they_are(repository: Project, tmp_p
     for name in ("train/part-1.csv", "dev.csv", "test.csv"):
         (custom / name).symlink_to(source / name)
     before = snapshot(repository.root / "data")
-    out = run_init(repository, custom, "--no-estimate")
+    out = run_init(repository, custom)
     assert re.findall(r"^  (\w+): (\d+) texts", out, re.M) == [("train", "40"), ("validation", "20"), ("test", "1")]
     assert 'run "dvc add data/custom/FILE && git add data/custom"' in out
     assert repository.params()["data"]["on_missing"] == "drop", "the label of a row of validation is not known"
-    out = run_init(repository, custom / "dev.csv", "--no-estimate", "--force", ok=False)
+    out = run_init(repository, custom / "dev.csv", "--force", ok=False)
     assert re.search(r"^error: .*dev\.csv is already in data/custom", out, re.M), "the other files must not be lost"
     assert snapshot(repository.root / "data") == before
     repository.git("add", "data/custom/dev.csv")
     assert repository.repro("download") == ["check", "download"]
     assert json.loads((repository.root / "data/raw/task.json").read_text())["unlabeled_splits"] == ["test"]
 
-    run_init(repository, source, "--no-estimate", "--force")
+    run_init(repository, source, "--force")
     assert contents(custom / "train") == contents(source / "train"), "the user's files are still there"
     assert not any(path.is_symlink() for path in custom.rglob("*"))
     assert {path.name for path in custom.glob("*.dvc")} == {"train.dvc", "test.csv.dvc"}, "git tracks dev.csv"
@@ -390,7 +388,7 @@ def test_on_missing_is_drop_only_if_rows_are_dropped_for_it(
     else:
         source = tmp_path / "r.csv"
         pd.DataFrame({"text": texts * 2, "label": ["toxic|insult", "toxic", ""] * 40}).to_csv(source, index=False)
-    out = run_init(repository, source, "--no-estimate")
+    out = run_init(repository, source)
     assert repository.params()["data"]["on_missing"] == ("drop" if unlabeled else "error")
     assert ("They will be dropped" in out) == unlabeled
     assert ("rows that are also in validation or test" in out) == (on_leakage == "drop")
@@ -405,7 +403,7 @@ def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: 
     })  # fmt: skip
     (repository.root / "params.yaml").write_text(text)
     source = write_reviews(tmp_path / f"{'long name ' * 10}" / "train.csv").parent
-    run_init(repository, source, "--no-estimate")
+    run_init(repository, source)
     params = repository.params()
     assert params["data"]["name"] == source.name[:80]
     assert params["data"]["slice_columns"] == []
@@ -421,7 +419,7 @@ def test_fields_inside_json_objects_are_columns(repository: Project, tmp_path: P
         {"review": {"text": text, "n": n}, "label": NAMES[label]} for n, (text, _, label) in enumerate(demo.pairs(40))
     ]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    out = run_init(repository, tmp_path / "r.jsonl", "--dry-run", "--no-estimate")
+    out = run_init(repository, tmp_path / "r.jsonl", "--dry-run")
     assert re.search(r"^\+  text_column_names: \[review\.text\]$", out, re.M)
     assert re.search(r"^review\.n +number +40", out, re.M)
 
@@ -447,7 +445,7 @@ def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path:
     hub.files[f"datasets/someone/reviews/{commit}/train.parquet"] = (tmp_path / "train.parquet").read_bytes()
     hub.branches["datasets/someone/reviews/main"] = commit
     env = hub.env(tmp_path / "hub home")
-    out = run_init(repository, "hf://datasets/someone/reviews", "--no-estimate", **env)
+    out = run_init(repository, "hf://datasets/someone/reviews", **env)
     assert re.search(r"^label +text +2 .*'bad'", out, re.M), "names of classes, not numbers"
     data = repository.params()["data"]
     assert (data["task"], data["dataset"]) == ("hub", f"someone/reviews@{commit}")
@@ -480,7 +478,7 @@ def test_a_column_with_the_split_of_each_row_is_used(
     table = [{"text": text, "toxicity": NAMES[label]} for text, _, label in demo.pairs(40)]
     pd.DataFrame(table).assign(part=parts * 10).to_csv(tmp_path / "r.csv", index=False)
     monkeypatch.chdir(repository.root)
-    options = options_parser().parse_args([str(tmp_path / "r.csv"), "--no-estimate", "--dry-run"])
+    options = options_parser().parse_args([str(tmp_path / "r.csv"), "--dry-run"])
     init(options.source, options)
     out = capsys.readouterr().out
     assert message in out
@@ -497,7 +495,7 @@ def test_several_columns_of_0_and_1_are_mentioned(
     pd.DataFrame(table).to_csv(tmp_path / "r.csv", index=False)
     monkeypatch.chdir(repository.root)
     for labels, is_mentioned in (([], True), (["--label", "toxic"], False)):
-        options = options_parser().parse_args([str(tmp_path / "r.csv"), "--no-estimate", "--dry-run", *labels])
+        options = options_parser().parse_args([str(tmp_path / "r.csv"), "--dry-run", *labels])
         init(options.source, options)
         out = capsys.readouterr().out
         assert ("name each column: --label toxic --label 'very rude'\n" in out) == is_mentioned
@@ -521,7 +519,7 @@ def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Pa
     source = tmp_path / "reviews.csv"
     write_reviews(source)
     source.write_text(source.read_text().partition("\n")[2])
-    out = run_init(repository, source, "--dry-run", "--no-estimate")
+    out = run_init(repository, source, "--dry-run")
     assert "--header" in out
     assert re.search(r"^\+  header: false$", out, re.M)
     assert re.search(r"^\+  text_column_names: \[column_2\]$", out, re.M)
@@ -531,7 +529,7 @@ def test_rows_that_were_rejected_in_prodigy_are_a_warning(repository: Project, t
     table = pd.DataFrame([{"text": text, "label": NAMES[label]} for text, _, label in demo.pairs(40)])
     for answers, warns in ((["accept", "reject"], True), (["accept", "accept"], False), (["yes", "no"], False)):
         table.assign(answer=20 * answers).to_json(tmp_path / "annotated.jsonl", orient="records", lines=True)
-        out = run_init(repository, tmp_path / "annotated.jsonl", "--dry-run", "--no-estimate")
+        out = run_init(repository, tmp_path / "annotated.jsonl", "--dry-run")
         assert ("rows were rejected or ignored in Prodigy" in out) == warns
 
 
@@ -561,7 +559,7 @@ def test_the_answers_of_prodigy_are_labels_only_if_there_are_no_others(
         table[::3] = [{**row, "accept": ["good"]} for row in table[::3]]
     pd.DataFrame(table).to_json(tmp_path / "r.jsonl", orient="records", lines=True)
     monkeypatch.chdir(repository.root)
-    options = options_parser().parse_args([str(tmp_path / "r.jsonl"), "--no-estimate", "--dry-run", *arguments])
+    options = options_parser().parse_args([str(tmp_path / "r.jsonl"), "--dry-run", *arguments])
     if label == {"label": "POSITIVE"} and not arguments:
         with pytest.raises(UserError, match="is always 'POSITIVE'"):
             init(options.source, options)
@@ -592,7 +590,7 @@ def test_a_second_row_with_names_of_columns_is_mentioned(
     table = [*names, *rows] if is_second_header else [row[2:] for row in rows]
     pd.DataFrame(table).to_csv(tmp_path / "r.csv", index=False, header=False)
     monkeypatch.chdir(repository.root)
-    options = options_parser().parse_args([str(tmp_path / "r.csv"), "--no-estimate", "--dry-run"])
+    options = options_parser().parse_args([str(tmp_path / "r.csv"), "--dry-run"])
     if is_second_header:
         with pytest.raises(UserError, match="label"):
             init(options.source, options)
@@ -613,51 +611,3 @@ def test_a_row_with_the_columns_that_the_user_names_is_a_header(
     source = tmp_path / "mails.csv"
     source.write_text("mail,spam\nBuy now,spam\nSee you soon,ham\n")  # The name "spam" is also a value.
     assert read_files(source, FileFormat(), columns, infer_header).values["header"] == header
-
-
-def test_if_a_run_cannot_be_timed_init_says_why_and_goes_on(
-    repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    repository.set("tokenize.max_length", "100000")
-    monkeypatch.chdir(repository.root)
-    source = str(write_reviews(tmp_path / "r.csv"))
-    init(source, options_parser().parse_args([source, "--dry-run"]))
-    out = capsys.readouterr().out
-    assert re.search(r"^The time of a run is not estimated: .*tokenize\.max_length .*100000", out, re.M)
-    assert MINILM not in out.partition("--- params.yaml")[0], "the base model is on this machine"
-    assert re.search(r"^\+  text_column_names: \[review\]$", out, re.M)
-
-
-@pytest.fixture
-def costs(raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Describe the costs of a run with the demo corpus and these settings, in the directory `tmp_path`."""
-    shutil.copytree(raw, tmp_path / RAW)
-    monkeypatch.chdir(tmp_path)
-
-    def describe(**settings: Any) -> str:
-        path = params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny(), **settings})
-        return describe_costs(tmp_path, load_params(path), MINILM)
-
-    return describe
-
-
-def test_the_measurement_saves_no_checkpoints(costs: Callable[..., str], tmp_path: Path) -> None:
-    assert costs(**{"runtime.save_steps": 1}).startswith("A run takes about ")
-    assert not list(tmp_path.glob("checkpoints/*"))
-
-
-def test_init_says_if_many_texts_are_too_long(costs: Callable[..., str]) -> None:
-    text = costs(**{"tokenize.max_length": 8})
-    assert re.search(r"^About 100% of the pairs are longer than tokenize\.max_length \(8 tokens\)", text, re.M)
-
-
-def test_the_estimate_counts_only_the_rows_that_a_run_uses(
-    costs: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.onboarding.estimate._tokenize_sample", lambda *_: tmp_path)
-    monkeypatch.setattr("pipeline.onboarding.estimate._time_steps", lambda *_: 600)
-    (tmp_path / "lengths.json").write_text('{"train": {"rows": 60, "truncated": 0}}')
-    limits: list[dict[str, Any]] = [{}, {"predict.max_samples": 1}, {"train.max_train_samples": 1}]
-    texts = [costs(**{"train.max_train_samples": "null", **limit}) for limit in limits]
-    full_estimate, *smaller_estimates = (re.findall(r"about \d+ \w+", text) for text in texts)
-    assert full_estimate not in smaller_estimates

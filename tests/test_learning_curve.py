@@ -9,7 +9,6 @@ from typing import cast
 
 import numpy as np
 import pytest
-import yaml
 from conftest import Project
 from toy import TRAIN_ROWS, experiment, restore
 
@@ -223,12 +222,11 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
             right = luck < 0.95 - 3 * rows**-0.5 + 0.01 * random.standard_normal()
             predicted = np.zeros(400, dtype=int) if collapsed else np.where(right, labels, 1 - labels)
             logits = np.zeros((examples, 2))
-            predictions = Predictions(
-                np.arange(examples), labels[:examples], predicted[:examples], logits, logits + 0.5, None
-            )
+            values = labels[:examples], predicted[:examples], logits, logits + 0.5
+            predictions = Predictions(np.arange(examples), *values)
             signature = {name: name for name in ("task", "metrics", "validation", "checkpoint", "code")}
-            values = {"name": f"{rows}-{seed}", "seed": seed, "task": DEMO, "signature": signature}
-            runs.append(SimpleNamespace(predictions={"validation": predictions}, **values))
+            details = {"name": f"{rows}-{seed}", "seed": seed, "task": DEMO, "signature": signature}
+            runs.append(SimpleNamespace(predictions={"validation": predictions}, **details))
         return Side(f"{rows}", cast("list[Run]", runs))
 
     rows = [160, 320, 640, 1280]
@@ -256,30 +254,10 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
 
 def test_a_perfect_score_has_an_interval() -> None:
     labels = np.arange(100) % 2
-    run = Predictions(np.arange(100), labels, labels, np.zeros((100, 2)), np.full((100, 2), 0.5), None)
+    run = Predictions(np.arange(100), labels, labels, np.zeros((100, 2)), np.full((100, 2), 0.5))
     low, high = _interval("accuracy", np.ones((3, 101)), run)
     assert 0.95 < low < 0.98
     assert high == 1
-
-
-def test_smaller_samples_take_less_time_in_the_estimate(
-    toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    record(toy, [512], 1, train__epochs="6")
-    lock = yaml.safe_load(Path("dvc.lock").read_text())
-    for output in lock["stages"]["train"]["outs"]:
-        output["size"] = 3 * 10**8
-    Path("dvc.lock").write_text(yaml.safe_dump(lock))
-    Path("metrics", "timing.json").write_text('{"train": {"seconds": 100.0}, "predict": {"seconds": 20.0}}')
-    monkeypatch.setattr(running, "_run", lambda experiment, children: f"{experiment.title} failed")
-    with pytest.raises(UserError, match=r"^run 1 of 6 failed$"):
-        run_learning_curve(3, 2, [*OVERRIDES, "train.epochs=5"], 1)
-    with pytest.raises(UserError, match=r"^run 2 of 6, 512 rows failed$"):
-        run_learning_curve(3, 2, [*OVERRIDES, "train.epochs=6"], 1)
-    restore(toy)
-    estimates = re.findall(r"runs to go: (\d)\. .* about ([\d:]+) and add (\S+) GB", "\n".join(caplog.messages))
-    # Twice 100, 50 and 25 seconds of training, and six predictions of 20 seconds. Then one run is finished.
-    assert estimates == [("6", "0:07:50", "1.8"), ("5", "0:05:50", "1.5")]
 
 
 def test_smaller_samples_take_less_time_in_the_remaining_time(

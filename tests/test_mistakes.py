@@ -11,9 +11,7 @@ from pipeline.reporting.mistakes import MistakeGroup, Piece, pieces, worst_mista
 
 def predictions(labels: list[object], predicted: list[object], probability: list[object] | None) -> Predictions:
     probabilities = None if probability is None else np.array(probability)
-    return Predictions(
-        np.arange(len(labels)), np.array(labels), np.array(predicted), np.zeros((1, 1)), probabilities, None
-    )
+    return Predictions(np.arange(len(labels)), np.array(labels), np.array(predicted), np.zeros((1, 1)), probabilities)
 
 
 def test_with_two_classes_the_most_confident_mistakes_of_each_class_come_first() -> None:

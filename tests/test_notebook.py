@@ -42,7 +42,7 @@ def trainer(results: Path, params: Params) -> CorrectedTrainer:
     tokenizer = AutoTokenizer.from_pretrained(results / "classifier")
     return CorrectedTrainer(
         model=AutoModelForSequenceClassification.from_pretrained(results / "classifier"),
-        args=training_arguments(*settings, Device("cpu", "fp32"), results / "notebook", task.metric_for_best_model),
+        args=training_arguments(*settings, Device("cpu", "fp32"), results / "notebook", task),
         data_collator=DataCollatorWithPadding(tokenizer),
         train_dataset=examples,
         eval_dataset=load_from_disk(results / "tokenized" / "validation"),

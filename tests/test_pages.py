@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, keys_of
 
-from pipeline.params import Params, keys_of
+from pipeline.params import Params
 
 README = ROOT / "README.md"
 pytestmark = pytest.mark.skipif(
@@ -55,7 +55,7 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 def test_the_keys_files_and_commands_on_a_page_exist(page: Path) -> None:
     # Blocks of Python and YAML may be the reader's own code.
     text = re.sub(r"```(?:python|yaml)\n.*?```", "", page.read_text(), flags=re.DOTALL)
-    keys = {key for section in Params.model_fields for key in keys_of(section)}
+    keys = keys_of(*Params.model_fields)
     mentioned = re.findall(rf"(?<![\w+./])((?:{'|'.join(Params.model_fields)})\.[a-z]\w*)", text)
     files = {"model.onnx", *(path.name for path in PIPELINE.glob("*.py"))}
     assert set(mentioned) - keys - files == set()

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import time
@@ -40,7 +39,7 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert "metrics/evaluation.json" in project.run("dvc", "metrics", "diff", "HEAD~1", "--md")
 
     (project.root / "params.yaml").write_text(first)
-    assert project.repro() == ["check"], "the earlier result is restored from the run cache"
+    assert project.repro() == [], "the earlier result is restored from the run cache"
     assert (project.root / "dvc.lock").read_text() == lock
     assert evaluation(project) == report
 
@@ -53,7 +52,7 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     intervals = json.loads((project.root / "metrics" / "intervals.json").read_text())
     assert intervals[0]["test"].keys() == {"roc_auc", "f1"}
     project.set("evaluate.metrics", "null")
-    assert project.repro() == ["check"], "the earlier result is in the run cache"
+    assert project.repro() == [], "the earlier result is in the run cache"
 
     for key, value in (("runtime.num_proc", "2"), ("runtime.dataloader_num_workers", "1")):
         project.set(key, value)
@@ -72,8 +71,8 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
         with (project.root / name).open("a") as package_lock:
             package_lock.write("# a change\n")
     stale = json.loads(project.run("dvc", "status", "--json"))
-    assert {name for name, why in stale.items() if "compute.lock" in str(why)} == {*ALL}
-    assert {name for name, why in stale.items() if "requirements.lock" in str(why)} == {"check", "report"}
+    assert {name for name, why in stale.items() if "compute.lock" in str(why)} == {*ALL} - {"check"}
+    assert {name for name, why in stale.items() if "requirements.lock" in str(why)} == {"report"}
 
     params = project.root / "params.yaml"
     before = params.read_text()
@@ -126,14 +125,12 @@ def get_test_accuracies(project: Project) -> dict[str, float | None]:
 @pytest.mark.usefixtures("committed_result")
 def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> None:
     partial = ["dvc", "exp", "run", "train"]
-    for name in ("trained", "restored-from-the-run-cache"):
-        project.run(*partial, "--name", name, "--set-param", "train.lr=3e-3")
-        project.git("checkout", "--quiet", ".")
-        project.run("dvc", "checkout", "--quiet", "--force")
+    project.run(*partial, "--name", "trained", "--set-param", "train.lr=3e-3")
+    project.git("checkout", "--quiet", ".")
+    project.run("dvc", "checkout", "--quiet", "--force")
     project.run(*partial, "--name", "queued", "--queue", "--set-param", "train.seed=7")
     project.run("dvc", "exp", "run", "--run-all")
-    names = ["trained", "restored-from-the-run-cache", "queued"]
-    assert get_test_accuracies(project) == dict.fromkeys(names)
+    assert get_test_accuracies(project) == {"trained": None, "queued": None}
 
     out = project.run("dvc", "exp", "run", "--temp", "--name", "complete", "--set-param", "train.lr=4e-5")
     assert "Running stage 'tokenize'" not in out
@@ -144,29 +141,7 @@ def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> Non
     assert evaluation(project)["test"]["accuracy"], "the workspace keeps its own score"
     assert project.repro() == []
     assert project.git("status", "--porcelain") == ""
-    shutil.rmtree(project.root / "models" / ".checkpoints")  # left by runs that ended with train
-
-
-# This is `python -m pipeline.search` without the last step, which runs the best trial with five seeds.
-ONE_TRIAL = """
-from pathlib import Path
-from pipeline.experiments.search import Study
-from pipeline.experiments.space import Sampler, read_space
-[trial] = Study(Sampler(read_space(Path("lr.yaml")), "tpe"), 1).run(1)
-assert len(trial.scores) == 2 and trial.score is not None
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("committed_result")
-def test_a_search_leaves_no_checkpoints_of_its_trials(project: Project) -> None:
-    checkpoints = project.root / "models" / ".checkpoints"
-    project.run("dvc", "exp", "run", "--temp", "--name", "another", "--set-param", "train.lr=5e-3", "train")
-    [kept] = checkpoints.iterdir()
-    (project.root / "lr.yaml").write_text("train.lr: [1e-3, 3e-4]\n")
-    project.run("python", "-c", ONE_TRIAL)
-    assert list(checkpoints.iterdir()) == [kept]
-    shutil.rmtree(checkpoints)
+    assert not list((project.root / "models" / ".checkpoints").iterdir()), "finished runs leave no checkpoints"
 
 
 @pytest.mark.slow
@@ -177,7 +152,7 @@ def test_a_killed_experiment_is_not_recorded_and_resumes(project: Project) -> No
     project.set("runtime.save_steps", "3")
     command = ("dvc", "exp", "run", "--temp", "--name", "killed", "predict")
     with subprocess.Popen(command, cwd=project.root, env=project.env, start_new_session=True) as process:
-        while not list(project.root.glob("models/.checkpoints/*/*/complete")):
+        while not list(project.root.glob("models/.checkpoints/*/*/trainer_state.json")):
             assert process.poll() is None
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGKILL)
@@ -186,29 +161,6 @@ def test_a_killed_experiment_is_not_recorded_and_resumes(project: Project) -> No
     assert "Running stage 'train'" in out
     assert re.search(r"resuming from .*models/\.checkpoints/\w+/checkpoint-\d+", out)
     assert not list((project.root / "models/.checkpoints").iterdir())
-
-
-@pytest.mark.slow
-def test_a_change_while_the_model_is_trained_is_an_error(project: Project) -> None:
-    """DVC reads params.yaml and the code after the stage has ended, and would record the new ones for the old model."""
-    project.set("train.epochs", "3")
-    params, code = project.root / "params.yaml", project.root / "pipeline" / "training" / "losses.py"
-    history = project.root / "metrics" / "plots" / "history.csv"
-    for file, old, new in ((params, "epochs: 3", "epochs: 2"), (code, "\nimport ", "\n\nimport ")):
-        history.unlink(missing_ok=True)
-        original = file.read_text()
-        command = ("dvc", "repro", "train")
-        with subprocess.Popen(
-            command, cwd=project.root, env=project.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
-            while not history.exists():
-                assert process.poll() is None
-                time.sleep(0.01)
-            file.write_text(original.replace(old, new, 1))
-            out, _ = process.communicate()
-        assert re.search(r"^error: .* changed while this stage ran", out, re.M) and process.returncode
-        file.write_text(original)
-    assert "resuming from" in project.run("dvc", "repro", "train")
 
 
 @pytest.mark.slow

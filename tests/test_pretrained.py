@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import TinyMaker, contents
+from conftest import Project, TinyMaker, contents, update_json
 from hub import Hub
 
 from pipeline.core.messages import UserError
@@ -102,7 +102,7 @@ def test_a_short_name_at_another_commit_is_fetched_by_its_full_name(tiny: TinyMa
 
 @pytest.mark.parametrize(
     "path",
-    ["./bert", "../bert", "~/bert", "~nobody-of-this-name/bert", "/none/bert", "models/my/bert", r"C:\models\bert"],
+    ["./bert", "../bert", "~/bert", "/none/bert", "models/my/bert", r"C:\models\bert"],
 )
 @pytest.mark.parametrize("revision", ["", f"@{COMMIT}"])
 def test_a_path_that_does_not_exist_is_an_error(
@@ -122,20 +122,43 @@ def test_an_empty_checkpoint_is_an_error(tmp_path: Path) -> None:
         fetch(tmp_path / "out", "")
 
 
-def test_a_local_directory_is_copied(tiny: TinyMaker, tmp_path: Path) -> None:
+def test_a_local_directory_is_copied(tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     names = {path.name for path in fetch(tmp_path / "out", tiny("distilbert")).iterdir()}
     assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", SOURCE}
     source = (tmp_path / "out" / SOURCE).read_text()
     assert '"checkpoint": "a local directory"' in source
     assert str(tiny("distilbert").parent) not in source, "the source must not name a path on this machine"
+    assert "DVC does not notice changes" in caplog.text and "models/base" in caplog.text
 
 
-def test_a_relative_path_is_resolved_against_the_users_repository(
-    tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_path_is_relative_to_the_users_repository_except_in_the_directory_that_dvc_watches(
+    tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """DVC runs queued experiments in a temporary directory, and sets DVC_ROOT to the repository."""
+    """A queued experiment runs in a temporary directory with the tracked files, and DVC_ROOT is the repository."""
     monkeypatch.setenv("DVC_ROOT", str(tiny().parent))
     assert (fetch(tmp_path / "out", tiny().name) / "model.safetensors").exists()
+    caplog.clear()
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny(), "models/base/mine")
+    assert (fetch(tmp_path / "another", "models/base/mine") / "model.safetensors").exists()
+    assert "DVC does not notice" not in caplog.text
+
+
+@pytest.mark.slow
+def test_dvc_watches_the_local_base_models(project: Project, tiny: TinyMaker) -> None:
+    mine = shutil.copytree(tiny(), project.root / "models" / "base" / "mine")
+    project.set("model.checkpoint", "models/base/mine")
+    assert "pretrained" in project.repro("pretrained")
+    assert project.repro("pretrained") == []
+    update_json(mine / "config.json", hidden_dropout_prob=0.2)
+    assert project.repro("pretrained") == ["pretrained"]
+    project.run("dvc", "add", "models/base/mine")
+    project.commit("a base model")
+    for probability in (0.3, 0.4):
+        update_json(mine / "config.json", hidden_dropout_prob=probability)
+        project.run("dvc", "add", "models/base/mine")
+        printed = project.run("dvc", "exp", "run", "--temp", "pretrained")
+        assert "Running stage 'pretrained'" in printed, "a temporary experiment sees the change, too"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
 from pipeline.download import download
 from pipeline.modeling.loading import load_fine_tuned_model
-from pipeline.modeling.regression_head import find_head, fold_standardization, replace_head
+from pipeline.modeling.regression_head import final_layer, fold_standardization, replace_head
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
@@ -116,10 +116,11 @@ def test_a_folded_head_gives_the_same_predictions_in_every_architecture(model_ty
         names = set(model.state_dict())
         replace_head(model, names)
         torch.testing.assert_close(model(tokens).logits, plain)
-        head = find_head(model)
-        assert head is not None
-        mean = 0.0 if head[1].bias is None else 100.0
-        head[1].standardize(mean, 3.0)
+        name = final_layer(model)
+        assert name is not None
+        head = model.get_submodule(name)
+        mean = 0.0 if head.bias is None else 100.0
+        head.mean, head.scale = mean, 3.0
         scaled = model(tokens).logits
         torch.testing.assert_close(scaled, mean + 3 * plain)
         stock: Any = transformers.AutoModelForSequenceClassification.from_config(config).eval()  # type: ignore[no-untyped-call]

@@ -20,11 +20,10 @@ from report_inputs import ATTACK, SIZES, TASKS, WARNINGS, evaluate_and_report, m
 from sklearn import metrics as sklearn
 from test_markup import HOSTILE as MARKUP
 
-from pipeline.baseline import _MAX_ROWS
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details, write_details
-from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED, TOKENIZATION, TOKENIZED
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, TOKENIZATION, TOKENIZED
 from pipeline.core.text import code
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.params import load_params
@@ -116,7 +115,7 @@ def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
 
 def test_a_report_on_the_first_pairs_says_so(root: Path) -> None:
     """With predict.max_samples, the predictions cover only the first pairs."""
-    for file in [*(root / PREDICTIONS).glob("test*.parquet"), root / LINEAR / "test.parquet"]:
+    for file in [root / PREDICTIONS / "test.parquet", root / LINEAR / "test.parquet"]:
         pq.write_table(pq.read_table(file).slice(0, 15), file)
     page = evaluate_and_report(root)
     assert "of 15 test pairs</h1>" in page
@@ -124,12 +123,6 @@ def test_a_report_on_the_first_pairs_says_so(root: Path) -> None:
     assert "Raise predict.max_samples" in page and "pipeline.folds" not in page, "folds need all predictions"
     assert "no slice has at least 20 pairs, so none is judged" in findings(page)
     assert "| pairs |" in (root / METRICS_DIR / "model_card.md").read_text()
-
-
-def test_without_predictions_for_swapped_pairs_the_report_does_not_mention_them(root: Path) -> None:
-    for split in TASK.scored_splits:
-        (root / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
-    assert "swapped" not in evaluate_and_report(root)
 
 
 def test_the_data_name_is_in_the_report_and_on_the_model_card(other_page: Path) -> None:
@@ -185,11 +178,6 @@ def test_the_card_has_the_never_predicted_class_the_training_size_the_license_an
     assert f"never predicts <code>not_equivalent</code> (0 of {n} pairs)" in card
     assert "on 20 training pairs of" in card
     assert " (a random sample of all 60)" in card
-
-
-def test_the_page_and_the_card_say_which_rows_the_linear_model_learned_from(file: Path) -> None:
-    for text in (visible_text(file.read_text()), file.with_name("model_card.md").read_text()):
-        assert f"learned from all pairs of train, or from {_MAX_ROWS:,} random ones if there are more." in text
 
 
 def test_the_page_and_the_card_put_the_chosen_metrics_first_but_show_every_metric(root: Path) -> None:

@@ -1,29 +1,25 @@
 """A training run that is interrupted at any point resumes and ends with the result of an uninterrupted run."""
 
 import itertools
-import json
 import os
 import re
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, TinyMaker, contents, train_model
-from safetensors.torch import load_file, save_file
+from conftest import ROOT, TinyMaker, contents, read_history, train_model
 from transformers.trainer_callback import DefaultFlowCallback
 
-# provenance.json has a hash of the imported modules. Import both engines, so that it does not depend on the test order.
-import pipeline.training.loop
-import pipeline.training.trainer
-from pipeline.core.messages import UserError
-from pipeline.core.output import directory_lock, parse_details
-from pipeline.core.run_directory import remove_run_directories, remove_run_directory, run_directory, run_key
+from pipeline.core.output import parse_details
+from pipeline.sources.demo import DEMO
+from pipeline.training.checkpointing import run_directory
+from pipeline.training.history import is_stopped_early
 
 
 class Killed(BaseException):
@@ -31,10 +27,13 @@ class Killed(BaseException):
 
 
 Run = Callable[..., dict[str, bytes]]
+KilledAt = Callable[..., AbstractContextManager[None]]
 
 # 60 pairs in batches of 16 make 4 steps per epoch, the last one with 12 pairs. The training curve has a point
 # every 3 steps.
 SETTINGS = {"epochs": 2, "logging_steps": 3, "save_steps": 2, "max_train_samples": 60}
+ACCUMULATION = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "epochs": 4}
+EARLY_STOPPING = {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-30}  # The scores and losses do not change.
 
 
 @pytest.fixture
@@ -42,10 +41,8 @@ def run(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Run:
     """Train, and return the outputs that a resumed run shares with an uninterrupted one, keyed by file."""
     inputs = tokenized(tiny()), tiny()
 
-    def run(
-        data: Path = inputs[0], checkpoint: Path = inputs[1], home: str = "checkpoints", **changes: Any
-    ) -> dict[str, bytes]:
-        return outputs(train_model(data, checkpoint, tmp_path / "run", tmp_path / home, **SETTINGS | changes))
+    def run(data: Path = inputs[0], home: str = "checkpoints", **changes: Any) -> dict[str, bytes]:
+        return outputs(train_model(data, inputs[1], tmp_path / "run", tmp_path / home, **SETTINGS | changes))
 
     return run
 
@@ -56,11 +53,10 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tok
     finished: dict[str, dict[str, bytes]] = {}
 
     def uninterrupted(**changes: Any) -> dict[str, bytes]:
-        settings = SETTINGS | changes
-        if str(settings) not in finished:
-            out, home = tmp_path_factory.mktemp("uninterrupted"), tmp_path_factory.mktemp("checkpoints")
-            finished[str(settings)] = outputs(train_model(tokenized(tiny()), tiny(), out, home, **settings))
-        return finished[str(settings)]
+        if str(changes) not in finished:
+            out = tmp_path_factory.mktemp("uninterrupted")
+            finished[str(changes)] = outputs(train_model(tokenized(tiny()), tiny(), out, **SETTINGS | changes))
+        return finished[str(changes)]
 
     return uninterrupted
 
@@ -68,10 +64,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tok
 def outputs(out: Path) -> dict[str, bytes]:
     """Return the bytes of the model and of the scores, keyed by file.
 
-    Leaves out the times and the training loss. The loss is averaged over fewer steps right after a resume.
+    Leaves out the training loss, which is averaged over fewer steps right after a resume.
     """
-    files = contents(out)
-    files.pop("metrics/timing.json")
+    files = {name: content for name, content in contents(out).items() if not name.startswith("checkpoints")}
     curve, summary = "metrics/plots/history.csv", "metrics/train.json"
     files[curve] = b"\n".join(line for line in files[curve].splitlines() if b",train," not in line)
     files[summary] = re.sub(rb',\s*"train_loss": [^\n]*', b"", files[summary])
@@ -79,20 +74,18 @@ def outputs(out: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextManager[None]]:
+def killed_at(monkeypatch: pytest.MonkeyPatch) -> KilledAt:
     """Simulate a kill in a `with` block: the nth call of a function raises Killed, which ends the block."""
 
     @contextmanager
     def killed_at(
-        number: int, owner: Any = torch.optim.AdamW, name: str = "step", before: Callable[..., None] | None = None
+        number: int, owner: Any = torch.optim.AdamW, name: str = "step", before: Callable[..., Any] = lambda *_: None
     ) -> Iterator[None]:
-        calls = itertools.count(1)
-        original = getattr(owner, name)
+        calls, original = itertools.count(1), getattr(owner, name)
 
         def call_or_kill(*args: Any, **kwargs: Any) -> Any:
             if next(calls) == number:
-                if before:
-                    before(*args)
+                before(*args)
                 raise Killed
             return original(*args, **kwargs)
 
@@ -103,16 +96,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextM
     return killed_at
 
 
-KilledAt = Callable[..., AbstractContextManager[None]]
-
-
-ACCUMULATION = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "epochs": 4}
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"engine": "trainer", "keep": "last"}, {"engine": "loop", "keep": "best"}, {"precision": "bf16", **ACCUMULATION}],
-)
+@pytest.mark.parametrize("settings", [{"keep": "last"}, {"precision": "bf16", **ACCUMULATION}], ids=str)
 def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
     settings: dict[str, Any], run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -123,235 +107,142 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
         assert not (tmp_path / "run" / "classifier").exists()
         assert len(list((tmp_path / "checkpoints").glob("*/checkpoint-*"))) <= 2
     caplog.clear()
-    resumed = run(**settings)
+    assert run(**settings) == uninterrupted(**settings)
     assert "resuming from" in caplog.text
-    assert resumed == uninterrupted(**settings)
+    assert not list((tmp_path / "checkpoints").iterdir()), "a run that has written its outputs needs no checkpoints"
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_the_loop_starts_again(run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path) -> None:
+    with killed_at(5):
+        run(engine="loop")
+    assert not (tmp_path / "run" / "classifier").exists()
+    assert run(engine="loop") == uninterrupted(engine="loop")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_a_checkpoint_after_the_current_step(
-    engine: str, run: Run, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals, run: Run, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     step, steps = torch.optim.AdamW.step, itertools.count(1)
 
     def step_with_signal(*args: Any, **kwargs: Any) -> Any:
         if next(steps) == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         return step(*args, **kwargs)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", step_with_signal)
     with pytest.raises(SystemExit) as stopped:
-        run(engine=engine)
-    assert stopped.value.code == 143
-    assert "stopped at step 3 of 8" in caplog.text
-    assert not (tmp_path / "run" / "classifier").exists()
-    resumed = run(engine=engine)
-    assert re.search(r"resuming from \S*checkpoint-3$", caplog.text, re.M)
-    assert resumed == uninterrupted(engine=engine)
-
-
-def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_directory(
-    run: Run, killed_at: KilledAt, tmp_path: Path
-) -> None:
-    with killed_at(1):
         run()
-    assert not list((tmp_path / "checkpoints").iterdir())
+    assert stopped.value.code == 128 + number
+    assert [row["step"] for row in read_history(tmp_path / "run")] == ["3"]
+    assert not (tmp_path / "run" / "classifier").exists()
+    assert run() == uninterrupted()
+    assert re.search(r"resuming from \S*checkpoint-3$", caplog.text, re.M)
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_a_checkpoint_is_removed_only_when_a_newer_one_is_complete(
-    engine: str, run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
-) -> None:
-    with killed_at(6, getattr(pipeline.training, engine), "mark_complete"):  # checkpoint-4 ends the best epoch
-        run(engine=engine, save_steps=1)
-    with killed_at(1):
-        run(engine=engine, save_steps=1)
-    assert re.search(r"resuming from \S*checkpoint-5$", caplog.text, re.M)
-
-
-@pytest.mark.parametrize(("engine", "write", "kept"), [("trainer", 8, 2), ("loop", 8, 4)])
 def test_an_incomplete_checkpoint_is_skipped_for_the_previous_one(
-    engine: str, write: int, kept: int, run: Run, uninterrupted: Run, killed_at: KilledAt,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    """The Trainer calls torch.save four times per checkpoint, and the loop three times."""
-
-    def write_truncated(content: Any, path: str | Path, *_: Any) -> None:
-        Path(path).write_bytes(b"PK")
-
-    with killed_at(write, torch, "save", write_truncated):
-        run(engine=engine)
-    resumed = run(engine=engine)
-    assert re.search(r"removed \S*checkpoint-\d, because .* is incomplete", caplog.text)
-    assert re.search(rf"resuming from \S*checkpoint-{kept}$", caplog.text, re.M)
-    assert resumed == uninterrupted(engine=engine)
-
-
-def test_checkpoints_that_were_only_partly_removed_are_not_used(
-    run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: Run, uninterrupted: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
-    expected = run()
-    [directory] = (tmp_path / "checkpoints").iterdir()
-
-    def remove_weights(path: Path) -> None:
-        [weights] = path.glob("*/checkpoint-8/model.safetensors")
-        weights.unlink()
-
-    with killed_at(1, shutil, "rmtree", remove_weights):
-        remove_run_directory(tmp_path / "checkpoints", directory.name)
-    assert run() == expected
-    assert "resuming" not in caplog.text
+    """The Trainer calls torch.save four times per checkpoint, and then writes trainer_state.json."""
+    with killed_at(8, torch, "save", lambda _, path: Path(path).write_bytes(b"PK")):
+        run()
+    assert run() == uninterrupted()
+    assert re.search(r"resuming from \S*checkpoint-2$", caplog.text, re.M)
 
 
-def test_only_the_checkpoints_of_the_recorded_run_are_removed(run: Run, tmp_path: Path) -> None:
-    """Parallel experiments share a directory, and DVC may not have recorded the model of the other one yet."""
-    run(lr=2e-3)
-    [other] = (tmp_path / "checkpoints").iterdir()
-    run()
-    provenance = json.loads((tmp_path / "run" / "classifier" / "provenance.json").read_text())
-    remove_run_directory(tmp_path / "checkpoints", run_key(provenance))
-    assert list((tmp_path / "checkpoints").iterdir()) == [other]
-
-
-def test_only_the_checkpoints_of_a_recorded_experiment_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_truncated_state_is_skipped_for_the_previous_checkpoint(
+    run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # trial-3 has the same inputs as trial-1, and needs the checkpoints until DVC records its model.
-    for name, key in (("trial-1", "a"), ("trial-2", "b"), ("", "c"), ("trial-3", "a")):
-        monkeypatch.setenv("DVC_EXP_NAME", name)
-        with run_directory(tmp_path, key):
-            pass
-    remove_run_directories(tmp_path, "trial-1")
-    with directory_lock(tmp_path / "b"):
-        remove_run_directories(tmp_path, "trial-2")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"], "a process is still training in b"
-    remove_run_directories(tmp_path, "trial-2")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c"]
+    with killed_at(8):
+        run()
+    [state] = tmp_path.glob("checkpoints/*/checkpoint-6/trainer_state.json")
+    state.write_bytes(state.read_bytes()[:100])
+    assert run() == uninterrupted()
+    assert re.search(r"resuming from \S*checkpoint-4$", caplog.text, re.M)
 
 
 def test_a_run_that_stopped_early_resumes_after_its_checkpoints_were_moved(
     run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path
 ) -> None:
     """The Trainer stores the path of the best checkpoint. After the last step, no later save updates that path."""
-    settings = {
-        "epochs": 4,
-        "early_stopping_patience": 1,
-        "lr": 1e-9,  # the scores do not change, so training stops early and the first epoch is the best
-        "max_train_samples": 32,
-    }
     with killed_at(1, DefaultFlowCallback, "on_train_end"):
-        run(**settings)
+        run(**EARLY_STOPPING)
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
-    resumed = run(**settings, home="elsewhere")
+    resumed = run(**EARLY_STOPPING, home="elsewhere")
     summary = parse_details(resumed["metrics/train.json"].decode())
     assert (summary["kept_epoch"], summary["epochs_run"]) == (1, 2)
-    assert resumed == uninterrupted(**settings)
+    assert resumed == uninterrupted(**EARLY_STOPPING)
+
+
+def test_an_equal_score_with_a_lower_loss_does_not_count_against_early_stopping() -> None:
+    """With a rare class, F1 may stay at 0 while the model learns."""
+
+    def is_stopped(*epochs: tuple[float, float], patience: int = 1) -> bool:
+        history = [{f"eval_{DEMO.metric_for_best_model}": score, "eval_loss": loss} for score, loss in epochs]
+        return is_stopped_early(history, patience, DEMO)
+
+    assert not is_stopped((0.0, 0.7), (0.0, 0.4), (0.0, 0.2))
+    assert is_stopped((0.0, 0.7), (0.0, 0.7))
+    assert is_stopped((0.5, 0.7), (0.4, 0.4))
+    assert not is_stopped((0.5, 0.7), (0.4, 0.4), patience=2)
 
 
 def test_a_run_that_is_interrupted_or_fails_after_its_last_step_loses_no_training(
     run: Run, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Checkpoints are removed last."""
-
     def fail_to_write(path: Path, content: Any) -> None:
-        raise UserError(f"{path} cannot be written: No space left on device")
+        raise OSError(28, "No space left on device", str(path))
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
         patch.setattr(DefaultFlowCallback, "on_train_end", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
         run()
     assert stopped.value.code == 143
     assert not (tmp_path / "run" / "classifier").exists()
-    with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr("pipeline.train.write_details", fail_to_write)
         run()
     caplog.clear()
-    resumed = run()
+    assert run() == uninterrupted()
     assert re.search(r"resuming from \S*checkpoint-8", caplog.text), "the run has 8 steps"
-    assert resumed == uninterrupted()
 
 
-def test_unwritable_metrics_fail_before_training(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "metrics").write_text("in the way")
-    with pytest.raises(UserError, match=r"metrics/plots/history\.csv cannot be written"):
-        run()
-    assert "training on" not in caplog.text
-
-
-def test_an_unwritable_checkpoint_directory_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").write_text("in the way")
-    with pytest.raises(UserError, match=r"checkpoints cannot be written: (File exists|Not a directory)"):
-        run()
-
-
-@pytest.fixture
-def key_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Return the key under which a run would look for its checkpoints, without training."""
-
-    def key_of(**changes: Any) -> str:
-        keys = []
-
-        def record(root: Path, key: str) -> None:
-            keys.append(key)
-            raise Killed
-
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr("pipeline.train.run_directory", record)
-            run(**changes)
-        return keys[0]
-
-    return key_of
-
-
-def test_checkpoints_are_not_shared_if_parameters_inputs_or_kernels_differ(
-    key_of: Callable[..., str], tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_run_resumes_only_with_the_same_inputs_and_the_same_code(
+    run: Run, killed_at: KilledAt, tokenized: Callable[..., Path], tiny: TinyMaker, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    checkpoint = shutil.copytree(tiny(), tmp_path / "checkpoint")
+    def resumes(**changes: Any) -> bool:
+        caplog.clear()
+        with killed_at(1):
+            run(**changes)
+        return "resuming from" in caplog.text
+
+    with killed_at(5):
+        run()
+    assert resumes(save_steps=3, dataloader_num_workers=1), "these settings cannot change the weights"
     data = shutil.copytree(tokenized(tiny()), tmp_path / "data")
-    (data / "lengths.json").write_text("{}")
-    first = key_of(checkpoint=checkpoint)
-    threads = torch.get_num_threads()
-    changes: tuple[dict[str, Any], ...] = ({"lr": 2e-3}, {"num_threads": 2}, {"data": data})
-    for change in changes:
-        assert key_of(**{"checkpoint": checkpoint, **change}) != first, change
-    torch.set_num_threads(threads)
-    with monkeypatch.context() as patch:
-        patch.setenv("MKL_CBWR", "COMPATIBLE")
-        assert key_of(checkpoint=checkpoint) != first
-    assert key_of(checkpoint=checkpoint) == first
-    weights = load_file(checkpoint / "model.safetensors")
-    save_file({name: tensor * 2 for name, tensor in weights.items()}, checkpoint / "model.safetensors")
-    assert key_of(checkpoint=checkpoint) != first
-
-
-def test_settings_that_cannot_affect_the_weights_do_not_change_the_key_of_a_run(key_of: Callable[..., str]) -> None:
-    assert key_of(dataloader_num_workers=1, save_steps=3) == key_of()
-
-
-@pytest.mark.parametrize(("edited", "resumes"), [("train.py", False), ("cli.py", True)])
-def test_a_run_resumes_only_with_the_same_training_code(
-    edited: str, resumes: bool, key_of: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    (data / "added").touch()
+    assert not resumes(data=data)
+    assert not resumes(lr=2e-3)
     shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline")
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    monkeypatch.setattr("pipeline.core.run_directory.PROJECT", tmp_path)
-    before = key_of()
-    with (tmp_path / "pipeline" / edited).open("a") as code:
-        code.write("# a comment\n")
-    assert (key_of() == before) == resumes
+    monkeypatch.setattr("pipeline.core.stage.PROJECT", tmp_path)
+    for edited, expected in (("cli.py", True), ("train.py", False)):
+        (tmp_path / "pipeline" / edited).open("a").write("# a comment\n")
+        assert resumes() == expected
 
 
-def test_abandoned_checkpoints_are_removed_after_a_week(
-    run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    old, recent = (tmp_path / "checkpoints" / name for name in ("old", "recent"))
-    for home, days in ((old, 7.1), (recent, 6.9)):
-        (home / "checkpoint-4").mkdir(parents=True)
-        os.utime(home, times=(time.time() - days * 24 * 3600,) * 2)
-    with killed_at(1):
-        run()
-    assert f"removed {old}, " in caplog.text
-    assert not old.exists()
-    assert recent.exists()
+def test_a_second_run_with_the_same_inputs_waits_for_the_first(tmp_path: Path) -> None:
+    """Two experiments can run at the same time, in directories of their own, and share their checkpoints."""
+
+    def run_again() -> bool:
+        with run_directory(tmp_path, "key") as checkpoints:
+            return checkpoints.is_dir()
+
+    with ThreadPoolExecutor() as pool:
+        with run_directory(tmp_path, "key"):
+            second = pool.submit(run_again)
+            with pytest.raises(TimeoutError):
+                second.result(timeout=0.5)
+        assert second.result(timeout=10)
+    assert not list(tmp_path.iterdir())

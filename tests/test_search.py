@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from conftest import ROOT, Project
+from conftest import ROOT, Project, keys_of
 from toy import experiment, restore
 
 from pipeline.core.messages import UserError
@@ -21,7 +21,7 @@ from pipeline.experiments.identity import identity, load_overridden_params
 from pipeline.experiments.revisions import experiment_commits
 from pipeline.experiments.search import Study
 from pipeline.experiments.space import Sampler, read_space
-from pipeline.params import keys_of, load_params
+from pipeline.params import load_params
 from pipeline.search import _command_override, search
 
 SPACE = """\
@@ -121,7 +121,7 @@ def test_a_search_ends_if_params_yaml_has_changed_since_it_began(toy: Project) -
 
 def test_the_projects_search_space_uses_parameters_of_the_train_section() -> None:
     names = {parameter.key for parameter in read_space(ROOT / "search.yaml")}
-    assert names and names <= set(keys_of("train"))
+    assert names and names <= keys_of("train")
 
 
 @pytest.mark.slow

@@ -160,7 +160,7 @@ def test_experiments_are_not_reused_if_code_in_a_subpackage_has_changed(toy: Pro
         ("train.lr", r"^-S train\.lr: .* key=value with a key of params\.yaml\. "),
         ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: .* key=value with a key of params\.yaml\. "),
         ("train.lr=${train.nope}", r"^-S train\.lr=\$\{train\.nope\}: .* key=value "),
-        ("train.lr=fast", r'^params\.yaml with train\.lr=fast: train\.lr must be a number .*, got "fast"\.$'),
+        ("train.lr=fast", r'^params\.yaml with train\.lr=fast: train\.lr.*, got "fast"\.$'),
         ("train.seed=3", r"^train\.seed=3: .*chosen for each run\. Remove it\.$"),
     ],
 )
@@ -289,15 +289,9 @@ def test_after_a_kill_the_same_command_finishes_the_runs(toy: Project) -> None:
     assert toy.git("status", "--porcelain") == ""
 
 
-def test_the_estimate_uses_the_recorded_run_and_without_a_git_user_nothing_runs(
+def test_without_a_git_user_nothing_runs(
     toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lock = yaml.safe_load(Path("dvc.lock").read_text())
-    for output in lock["stages"]["train"]["outs"]:
-        output["size"] = 3 * 10**8 if output["path"] == "models/classifier" else 10**12
-    Path("dvc.lock").write_text(yaml.safe_dump(lock))
-    timing = {"train": {"seconds": 100.0}, "predict": {"seconds": 20.0}}
-    Path("metrics", "timing.json").write_text(json.dumps(timing))
     monkeypatch.setenv("HOME", toy.env["HOME"])
     toy.git("config", "--unset", "user.email")
     try:
@@ -305,8 +299,6 @@ def test_the_estimate_uses_the_recorded_run_and_without_a_git_user_nothing_runs(
             run_seeds(5, ["train.epochs=5"], 1)
     finally:
         toy.git("config", "user.email", "a@example.org")
-        restore(toy)
-    assert any("about 0:10:00 and add 1.5 GB" in message for message in caplog.messages)
     assert not [message for message in caplog.messages if message.startswith("seed 1")]
 
 

@@ -27,7 +27,7 @@ def make_rows(task: Task, *texts: list[str], leakage: list[int] | None = None, *
 
 
 def predictions_for(labels: np.ndarray, predicted: np.ndarray) -> Predictions:
-    return Predictions(np.arange(len(labels)), labels, predicted, np.zeros((len(labels), 1)), None, None)
+    return Predictions(np.arange(len(labels)), labels, predicted, np.zeros((len(labels), 1)), None)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,6 @@ def predictions(task: Task, labels: Any, logits: Any) -> Predictions:
         predicted=logits_to_predictions(task.problem_type, logits),
         logits=logits,
         probability=logits_to_probabilities(task.problem_type, logits),
-        swapped=None,
     )
 
 

@@ -1,28 +1,24 @@
 """The train and predict stages, with the real Trainer and tiny newly initialized transformers."""
 
-import functools
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, TinyMaker, predict_splits, read_history, sections, train_model
+from conftest import TinyMaker, predict_splits, read_history, sections, train_model
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
-from pipeline.core.task import read_task
+from pipeline.core.task import Task, read_task
 from pipeline.modeling.device import Device, usable_device
-from pipeline.modeling.distributed import process_group
-from pipeline.modeling.loading import load_fine_tuned_model
-from pipeline.params import Params, RuntimeParams, TrainParams
+from pipeline.params import Params, TrainParams
 from pipeline.training.arguments import LOOP_CHOICES, training_arguments
+from pipeline.training.history import is_stopped_early
 from pipeline.training.inputs import load_inputs, nested_sample
 from pipeline.training.sampler import EpochSampler
 
@@ -45,6 +41,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized
         return train_model(tokenized(checkpoint, padding), checkpoint, out, **changes)
 
     return run
+
+
+@pytest.fixture
+def task(tokenized: Callable[..., Path], tiny: TinyMaker) -> Task:
+    return read_task(tokenized(tiny()), "tokenize")
 
 
 def losses(out: Path) -> list[float]:
@@ -147,6 +148,56 @@ def test_the_best_or_the_last_epoch_is_kept(trained: Trained) -> None:
     assert weights(best) != weights(last)
 
 
+def epochs(*scores_and_losses: tuple[float, float]) -> list[dict[str, float]]:
+    return [{"eval_f1": score, "eval_loss": loss} for score, loss in scores_and_losses]
+
+
+@pytest.mark.parametrize(
+    ("history", "stopped"),
+    [
+        ([(0.0, 0.7), (0.0, 0.5), (0.0, 0.3)], False),  # A rare class is not predicted yet, but the model learns.
+        ([(0.0, 0.7), (0.0, 0.8)], True),
+        ([(0.5, 0.7), (0.4, 0.5)], True),
+        ([(0.5, 0.7), (0.6, 0.9)], False),
+        ([(0.5, 0.7), (0.4, 0.5), (0.5, 0.6)], False),
+    ],
+)
+def test_an_equal_score_with_a_lower_loss_does_not_stop_a_run(
+    history: list[tuple[float, float]], stopped: bool, task: Task
+) -> None:
+    assert is_stopped_early(epochs(*history), 1, task) == stopped
+    assert not is_stopped_early(epochs(*history), None, task)
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_a_run_without_progress_stops_early(engine: str, trained: Trained) -> None:
+    out = trained(engine=engine, epochs=8, lr=0.05, max_train_samples=16, early_stopping_patience=1)
+    assert report(out)["epochs_run"] < 8
+
+
+def test_the_previous_scores_are_removed_before_training(trained: Trained, tmp_path: Path) -> None:
+    """Otherwise an experiment without the stage evaluate would show its parent's scores as its own."""
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "evaluation.json").write_text("{}")
+    trained(out=tmp_path, max_train_samples=16)
+    assert not (tmp_path / "metrics" / "evaluation.json").exists()
+
+
+def test_others_can_read_the_classifier_if_the_umask_lets_them(short_run: Path) -> None:
+    modes = {file.stat().st_mode for file in (short_run / "classifier").iterdir()}
+    assert len(modes) == 1
+
+
+def test_progress_is_logged_without_a_terminal(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pipeline.modeling.progress._SECONDS", 0)
+    trained(max_train_samples=48, logging_steps=1)
+    lines = [message for message in caplog.messages if message.startswith("training: step")]
+    assert len(lines) == 3
+    assert "step 2 of 3, loss 0." in lines[1] and "left" in lines[1]
+
+
 def test_max_train_samples_takes_a_sample_that_a_larger_one_contains(
     short_run: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
@@ -168,87 +219,29 @@ def test_max_train_samples_takes_a_sample_that_a_larger_one_contains(
         assert abs(sum(part.values()) - expected) <= 1, "each class has its proportion"
 
 
-def test_a_nested_sample_takes_groups_as_a_whole() -> None:
-    rng = np.random.default_rng(0)
-    groups = np.sort(rng.integers(0, 200, 1000))
-    labels = rng.integers(0, 2, 200)[groups]
-    sample = nested_sample(labels, groups, 300, seed=3)
-    assert len(sample) == 300
-    incomplete = [group for group in set(groups[sample]) if (groups[sample] == group).sum() < (groups == group).sum()]
-    assert len(incomplete) <= 2, "at most the last group of each class"
-    assert abs(labels[sample].mean() - labels.mean()) < 0.01
-
-
-def test_a_nested_sample_of_a_single_group_is_random_and_stratified() -> None:
-    labels = np.repeat([0, 1], 160)
-    groups = np.zeros(320, dtype=np.int64)  # For example, all pairs share a question.
-    sample = nested_sample(labels, groups, 40, seed=1)
-    larger_sample = nested_sample(labels, groups, 160, seed=1)
-    assert labels[sample].mean() == labels[larger_sample].mean() == 0.5
-    assert set(sample) < set(larger_sample)
-    assert set(sample) != set(nested_sample(labels, groups, 40, seed=2))
-
-
-def test_a_nested_sample_of_a_large_group_next_to_single_rows_is_stratified() -> None:
-    labels = np.tile([0, 1], 500)
-    groups = np.concatenate([np.zeros(500, dtype=np.int64), np.arange(1, 501)])
-    for seed in range(5):
-        sample = nested_sample(labels, groups, 50, seed)
-        assert abs(labels[sample].mean() - 0.5) < 0.05
-
-
 def test_a_nested_sample_of_numbers_and_of_several_labels_is_random() -> None:
-    groups = np.arange(1000)
     for labels in (np.linspace(0, 5, 1000), np.zeros((1000, 3), dtype=np.int64)):
-        sample = nested_sample(labels, groups, 100, seed=0)
+        sample = nested_sample(labels, 100, seed=0)
         assert len(set(sample)) == 100
         assert 400 < sample.mean() < 600, "the sample comes from the whole range"
 
 
-def test_extra_training_arguments_reach_the_trainer(trained: Trained, params: Params, tmp_path: Path) -> None:
+def test_extra_training_arguments_reach_the_trainer(
+    trained: Trained, params: Params, task: Task, tmp_path: Path
+) -> None:
     changes: tuple[dict[str, Any], ...] = ({}, {"label_smoothing_factor": 0.5})
     plain, smoothed = (
         losses(trained(logging_steps=1, max_train_samples=16, training_args=change)) for change in changes
     )
     assert smoothed != plain
     settings = sections(params, training_args={"adam_beta1": 0.5})
-    assert training_arguments(*settings, Device("cpu", "fp32"), tmp_path, "f1").adam_beta1 == 0.5
-
-
-@pytest.mark.slow
-def test_a_compiled_model_is_saved_with_the_weight_names_of_transformers(trained: Trained) -> None:
-    """The eager backend of torch.compile avoids the slow C++ compilation."""
-    changes = {"torch_compile": True, "training_args": {"torch_compile_backend": "eager"}, "max_train_samples": 16}
-    load_fine_tuned_model(trained(**changes) / "classifier", "cpu")
-
-
-def test_an_accelerate_config_has_no_effect(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # "accelerate launch" sets these variables
-    for name in (
-        "ACCELERATE_DYNAMO_BACKEND", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED",
-        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
-    ):  # fmt: skip
-        monkeypatch.setenv(name, "INDUCTOR" if "DYNAMO" in name else "true")
-    with process_group(60):
-        assert not any(name.startswith("ACCELERATE_") for name in os.environ)
-        arguments = training_arguments(*sections(params), Device("cpu", "fp32"), tmp_path, "f1")
-    assert (arguments.mixed_precision, arguments.torch_compile) == ("no", False)
-
-
-def test_fsdp_reaches_accelerate_on_a_gpu_and_is_rejected_on_a_cpu(params: Params, tmp_path: Path) -> None:
-    """Check only what can be checked on a CPU."""
-    fsdp = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": ["BertLayer"]}}
-    settings = sections(params, training_args=fsdp)
-    arguments = training_arguments(*settings, Device("cuda", "fp32"), tmp_path, "f1")
-    assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
-    with pytest.raises(UserError, match=r"must not set fsdp .* process would train a whole copy"):
-        training_arguments(*settings, Device("cpu", "fp32"), tmp_path, "f1")
+    assert training_arguments(*settings, Device("cpu", "fp32"), tmp_path, task).adam_beta1 == 0.5
 
 
 def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
     auto = trained(precision="auto", max_train_samples=16)
     chosen = usable_device("auto").precision
-    assert f"device: cpu (1 thread), precision {chosen} (auto)" in caplog.messages
+    assert any(chosen in message for message in caplog.messages if message.startswith("device: cpu"))
     assert parse_details((auto / "metrics" / "environment.json").read_text())["precision"] == chosen
     assert json.loads((auto / "classifier" / "provenance.json").read_text())["environment"]["precision"] == chosen
     assert json.loads((auto / "classifier" / "inference.json").read_text())["precision"] == chosen
@@ -259,32 +252,6 @@ def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(trained: 
     assert [(row["step"], row["split"]) for row in rows] == [
         (step, split) for step in ("2", "4") for split in ("train", "validation")
     ]
-
-
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_the_training_curves_grow_by_whole_lines_while_training_runs(
-    engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The file is appended to and never replaced, so "tail --follow" works and each point costs one line."""
-    path, step, pieces = tmp_path / "metrics" / "plots" / "history.csv", torch.optim.AdamW.step, list[str]()
-    with ExitStack() as stack:
-
-        @functools.cache
-        def history_file() -> TextIO:
-            return stack.enter_context(path.open())
-
-        def step_and_read(*args: Any, **kwargs: Any) -> Any:
-            pieces.append(history_file().read())
-            return step(*args, **kwargs)
-
-        monkeypatch.setattr(torch.optim.AdamW, "step", step_and_read)
-        trained(engine=engine, out=tmp_path, max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
-        pieces.append(history_file().read())
-    assert [piece.count("\n") for piece in pieces] == [1, 1, 1, 2, 1, 1, 2], "a header, six steps and two epochs"
-    assert all(piece.endswith("\n") for piece in pieces)
-    assert "".join(pieces) == path.read_text()
-    logged = re.findall(r"epoch \d/2: training loss (\S+),", caplog.text)
-    assert logged == [f"{np.mean(losses(tmp_path)[start : start + 3]):.4f}" for start in (0, 3)]
 
 
 @pytest.fixture(scope="session")
@@ -314,7 +281,7 @@ def test_the_logits_of_a_pair_depend_on_its_batch_only_through_rounding(
     short_run: Path, rows: list[dict[str, Any]], predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
     assert len({row["prediction"] for row in rows}) == 2
-    in_small_batches = predicted(short_run, batch_size=7, score_swapped_pairs=False)
+    in_small_batches = predicted(short_run, batch_size=7)
     for row, expected in zip(in_small_batches, rows, strict=True):
         assert row == pytest.approx(expected, abs=1e-5)
 
@@ -375,18 +342,17 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lr_scheduler_type": "cosine_with_min_lr"}, r"train\.lr_scheduler_type cannot be used: .*min_lr"),
-        ({"training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}}, r"cannot be used: .*nonsense"),
-        ({"optim": "adamw_8bit"}, r"train\.optim cannot be used: .*bitsandbytes"),
-        (
-            {"training_args": {"dataloader_persistent_workers": True}},
-            r"train\.training_args cannot be used: persistent",
-        ),
-        ({"training_args": {"log_level": "loud"}}, r"train\.training_args\.log_level must be "),
-        (
-            {"lr_scheduler_type": "reduce_lr_on_plateau", "training_args": {"lr_scheduler_kwargs": "patience=1"}},
-            "TrainingArguments rejects a value",
-        ),
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "min_lr"),
+        ({"optim": "adamw_8bit"}, "bitsandbytes"),
+        ({"optim": "adam"}, "adam"),
+        ({"training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}}, "nonsense"),
+        ({"training_args": {"dataloader_persistent_workers": True}}, "persistent"),
+        ({"training_args": {"log_level": "loud"}}, "loud"),
+        ({"training_args": {"adam_beta1": "high"}}, "adam_beta1"),
+        ({"training_args": {"adam_beta_1": 0.5}}, "adam_beta1"),
+        ({"training_args": {"learning_rate": 0.5}}, r"train\.lr"),
+        ({"training_args": {"max_steps": 5}}, "max_steps"),
+        ({"training_args": {"output_dir": "elsewhere"}}, "output_dir"),
     ],
 )
 def test_an_option_that_the_trainer_rejects_is_an_error_before_training(
@@ -396,33 +362,15 @@ def test_an_option_that_the_trainer_rejects_is_an_error_before_training(
         trained(**change)
 
 
-def test_reduce_lr_on_plateau_watches_the_metric(params: Params, tmp_path: Path) -> None:
+def test_reduce_lr_on_plateau_watches_the_metric(params: Params, task: Task, tmp_path: Path) -> None:
     device = Device("cpu", "fp32")
     plateau = params.train.model_copy(update={"lr_scheduler_type": "reduce_lr_on_plateau"})
-    arguments = training_arguments(plateau, params.runtime, device, tmp_path, "f1")
+    arguments = training_arguments(plateau, params.runtime, device, tmp_path, task)
     assert arguments.lr_scheduler_kwargs == {"mode": "max"}
     assert arguments.metric_for_best_model == "f1"
     patient = plateau.model_copy(update={"training_args": {"lr_scheduler_kwargs": {"patience": 1}}})
-    assert training_arguments(patient, params.runtime, device, tmp_path, "f1").lr_scheduler_kwargs == {
-        "mode": "max",
-        "patience": 1,
-    }
-
-
-@pytest.mark.parametrize("content", ["<<<<<<< HEAD\n{}\n", "[1]", "3"])
-def test_a_damaged_timing_file_is_overwritten(content: str, tmp_path: Path) -> None:
-    from pipeline.core.timing import write_timing
-
-    (tmp_path / "timing.json").write_text(content)
-    write_timing(tmp_path / "timing.json", "train", seconds=1)
-    assert json.loads((tmp_path / "timing.json").read_text()).keys() == {"train"}
-
-
-def test_times_are_in_timing_json_and_not_in_train_json(short_run: Path) -> None:
-    timing = json.loads((short_run / "metrics" / "timing.json").read_text())
-    assert timing["train"]["seconds"] > 0
-    assert timing["train"]["peak_memory_mib"] > 50
-    assert not any("second" in key for key in report(short_run))
+    kwargs = training_arguments(patient, params.runtime, device, tmp_path, task).lr_scheduler_kwargs
+    assert kwargs == {"mode": "max", "patience": 1}
 
 
 @pytest.mark.parametrize("engine", [("training.trainer", "training.arguments"), ("training.loop",)], ids=str)
@@ -436,10 +384,3 @@ def test_every_training_parameter_is_used(engine: tuple[str, ...]) -> None:
     rejected = LOOP_CHOICES if engine == ("training.loop",) else {}
     for key in TrainParams.model_fields:
         assert re.search(rf"params\.{key}\b", source) or key in rejected, key
-
-
-def test_every_runtime_parameter_is_used() -> None:
-    """Each key is read by a stage or used in a command in dvc.yaml."""
-    source = (ROOT / "dvc.yaml").read_text() + "".join(path.read_text() for path in (ROOT / "pipeline").rglob("*.py"))
-    for key in RuntimeParams.model_fields:
-        assert re.search(rf"runtime\.{key}\b", source.replace(f'"runtime.{key}"', "")), key

@@ -12,11 +12,7 @@ from pipeline.core.paths import read_output
 
 
 def read_split(directory: Path, split: str, producer: str) -> pa.Table:
-    """Read `directory/split.parquet`, an output of the stage `producer`.
-
-    Raises:
-        UserError: The file is missing or damaged.
-    """
+    """Read `directory/split.parquet`, an output of the stage `producer`. Raises UserError if it is damaged."""
     return read_output(directory / f"{split}.parquet", producer, pq.read_table)
 
 

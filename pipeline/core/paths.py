@@ -13,6 +13,8 @@ _T = TypeVar("_T")
 PROJECT = Path(__file__).parents[2]  # the directory that holds the package `pipeline`, dvc.yaml and the lock files
 
 # Relative to the directory that holds dvc.yaml.
+PARAMS = Path("params.yaml")
+LOCK = Path("dvc.lock")  # where DVC records the parameters and the files of each stage that has run
 CHECKED = Path("data/params_checked")
 RAW = Path("data/raw")
 TOKENIZED = Path("data/tokenized")
@@ -22,13 +24,13 @@ PRETRAINED = Path("models/pretrained")
 CLASSIFIER = Path("models/classifier")
 METRICS_DIR = Path("metrics")
 CHECKPOINTS = Path("models/.checkpoints")
-RUNS = Path("runs")
+BASE_MODELS = Path("models/base")  # local base models, which the stage pretrained depends on
+RUNS = Path("runs")  # where TensorBoard writes
 
 TOKENIZATION = "tokenization.json"  # in data/tokenized: how the texts were tokenized
 SETTINGS = "inference.json"  # in models/classifier: how to use the model
 PROVENANCE = "provenance.json"  # in models/classifier, data/predictions and data/baseline: what the model is made from
 SOURCE = "source.json"  # in a directory of data or of a base model: its origin and checksums
-SWAPPED = "_swapped"  # suffix of a split: the same pairs with their texts swapped
 
 
 def require(path: Path, producer: str) -> Path:
@@ -57,5 +59,4 @@ def users_path(text: str | Path) -> Path:
 
     DVC runs queued and temporary experiments in another directory, and sets DVC_ROOT to the repository.
     """
-    # Path.expanduser raises a RuntimeError if the user in "~user" is unknown.
-    return Path(os.environ.get("DVC_ROOT", ""), os.path.expanduser(text))  # noqa: PTH111
+    return Path(os.environ.get("DVC_ROOT", ""), Path(text).expanduser())

@@ -70,7 +70,6 @@ class Task:
 
     @property
     def singular_noun(self) -> str:
-        """The word for an example in messages."""
         return "pair" if self.pairs else "text"
 
     @property
@@ -80,16 +79,11 @@ class Task:
 
     @property
     def constant_baseline(self) -> str:
-        """What the baseline, which ignores the texts, predicts.
-
-        It is "mean" for a regression. Otherwise it is "majority": the most frequent class, or for each label the more
-        frequent of 0 and 1.
-        """
+        """What the constant baseline predicts. With several labels, it is the more frequent of 0 and 1 for each."""
         return "mean" if self.problem_type == "regression" else "majority"
 
     @property
     def outputs(self) -> int:
-        """The number of values that the model returns for an example."""
         return len(self.labels) or 1
 
     def write(self, directory: Path) -> None:

@@ -62,11 +62,7 @@ def require_choice(key: str, name: str, choices: Collection[str]) -> None:
 
 
 def aligned(rows: list[list[str]], side: Literal["left", "right"]) -> list[str]:
-    """Format a table for a terminal, without control characters.
-
-    Args:
-        side: The alignment of all columns except the first one, which is aligned to the left.
-    """
+    """Format a table for a terminal, without control characters. `side` aligns all columns except the first one."""
     from tabulate import tabulate  # This import is too slow for `check`, which uses other functions.
 
     cells = [[printable(cell) for cell in row] for row in rows]

@@ -16,7 +16,6 @@ from pipeline.evaluation.metrics import (
     accuracy,
     applicable_metrics,
     class_counts,
-    pearson,
     scores,
     threshold_counts,
 )
@@ -44,9 +43,7 @@ def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -
         `scores`: all metrics that apply to the task. For a regression, the `mean_error` (prediction minus label) and
         the `mean_absolute_error`. Otherwise the mean `confidence`, the expected `calibration_error`, what a
         perfectly calibrated model would show (`if_calibrated`), and F1, precision and recall of each class or label in
-        `classes`. With two classes, also accuracy, F1, precision and recall `at_threshold`. If predict has also scored
-        the pairs with their texts swapped, `order_consistency`: the proportion of answers that are the same in both
-        orders, or the correlation between both orders for a regression.
+        `classes`. With two classes, also accuracy, F1, precision and recall `at_threshold`.
     """
     labels, predicted = predictions.labels, predictions.predicted
     entries: dict[str, Any] = {"scores": scores(applicable_metrics(task), labels, predicted, predictions.probability)}
@@ -69,12 +66,6 @@ def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -
                 "accuracy": accuracy(labels, predicted_at_threshold),
                 **class_scores(labels, predicted_at_threshold)[1],
             }
-    if predictions.swapped is not None:
-        if predictions.probability is None:
-            consistency = pearson(predicted, predictions.swapped)
-        else:
-            consistency = float(np.mean(predicted == predictions.swapped))
-        entries["order_consistency"] = consistency
     return entries
 
 

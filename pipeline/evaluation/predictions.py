@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.parquet import read_split, to_numpy
-from pipeline.core.paths import SWAPPED
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Ints, Logits, Values, is_correct, logits_to_probabilities
 
@@ -23,7 +22,6 @@ class Predictions:
         labels, predicted: See `metrics.Values`.
         logits: See `metrics.Logits`.
         probability: The probability of each class or label, shape (n, outputs). None for a regression.
-        swapped: The predictions for the pairs with their texts swapped. None if predict has not scored them.
     """
 
     idx: Ints
@@ -31,7 +29,6 @@ class Predictions:
     predicted: Values
     logits: Logits
     probability: Floats | None
-    swapped: Values | None
 
     @property
     def is_correct(self) -> NDArray[np.bool_]:
@@ -48,26 +45,22 @@ class Predictions:
 
 
 def load_predictions(directory: Path, split: str, task: Task, producer: str = "predict") -> Predictions:
-    """Read `directory/split.parquet`, and also `directory/split_swapped.parquet` if it exists.
+    """Read `directory/split.parquet`.
 
     Args:
-        producer: The stage that wrote them, for error messages.
+        producer: The stage that wrote it, for error messages.
 
     Raises:
-        UserError: The first file is missing, or one of the files is incomplete.
+        UserError: The file is missing or incomplete.
     """
     table = read_split(directory, split, producer)
     logits = np.column_stack([to_numpy(table[f"logit_{output}"]) for output in range(task.outputs)])
-    swapped = None
-    if (directory / f"{split}{SWAPPED}.parquet").exists():
-        swapped = to_numpy(read_split(directory, split + SWAPPED, producer)["prediction"])
     return Predictions(
         idx=to_numpy(table["idx"]),
         labels=to_numpy(table["label"]),
         predicted=to_numpy(table["prediction"]),
         logits=logits,
         probability=logits_to_probabilities(task.problem_type, logits),
-        swapped=swapped,
     )
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pipeline.core.signals import TERMINATION_SIGNALS
-
+TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DVC = (sys.executable, "-m", "dvc")  # the DVC of this Python environment, even if the environment is not activated
 
 
@@ -34,7 +33,7 @@ class ChildProcesses:
     def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
         """Start a process in its own process group, which a terminal's Ctrl-C does not reach.
 
-        If a signal has already arrived, the process is interrupted at once (except on Windows).
+        If a signal has already arrived, the process is interrupted at once.
         """
         process = subprocess.Popen(command, process_group=0, **options)
         self._processes.append(process)
@@ -50,8 +49,7 @@ class ChildProcesses:
 
 
 def _interrupt(process: "subprocess.Popen[Any]") -> None:
-    # On Windows, Ctrl-C already reached all processes of the console.
-    if sys.platform != "win32" and process.poll() is None:
+    if process.poll() is None:
         with suppress(ProcessLookupError):
             # SIGTERM would end dvc before its stage has saved a checkpoint.
             os.killpg(process.pid, signal.SIGINT)
@@ -61,7 +59,7 @@ def _interrupt(process: "subprocess.Popen[Any]") -> None:
 def forwarding_signals() -> Iterator[ChildProcesses]:
     """Forward the signals that end a command to the children, and exit with the status of the first signal at the end.
 
-    At the first signal, the train stage saves a checkpoint. At a second one, it ends at once.
+    The children save their work first.
     """
     children = ChildProcesses()
     previous = {number: signal.signal(number, children.forward) for number in TERMINATION_SIGNALS}

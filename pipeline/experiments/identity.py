@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import users_path
+from pipeline.core.paths import LOCK, PARAMS, users_path
 from pipeline.core.yaml12 import read_yaml
-from pipeline.params import LOCK, PARAMS, Params, load_params
+from pipeline.params import Params, load_params
 from pipeline.sources.fetch import file_sha256
 from pipeline.sources.files import is_hidden
 

@@ -14,7 +14,7 @@ from pipeline.experiments.identity import SEED_KEY, load_overridden_params
 from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import count_train_rows, experiment_commits
-from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_all, run_group
+from pipeline.experiments.running import INPUTS_CHANGED, Experiment, run_all, run_group
 from pipeline.experiments.seed_groups import seed_group_name
 from pipeline.experiments.sides import Side, describe_degenerate_runs, read_side
 
@@ -56,7 +56,6 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     first = Experiment(f"{group}-1", overrides, f"{SEED_KEY}=1", f"run 1 of {sizes * seeds}")
     if first.name not in experiment_commits():
         log.info("%s: the first run has all rows of train. Their number determines the other sizes.", name)
-        log.info("%s", describe_cost(fractions * seeds))
         run_all([first], jobs)
 
     rows = (count_train_rows(first.name) * np.array(fractions)).astype(int).tolist()

@@ -9,17 +9,18 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from yaml import YAMLError
+
 from pipeline.core.data_card import DATA_CARD, read_data_card
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import parse_details
 from pipeline.core.parquet import read_split
-from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW
+from pipeline.core.paths import LINEAR, LOCK, METRICS_DIR, PARAMS, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import Signature, digest, signature
 from pipeline.experiments.identity import SEED_KEY
-from pipeline.params import LOCK, PARAMS
 
 if TYPE_CHECKING:
     from dvc.api import DVCFileSystem
@@ -294,8 +295,8 @@ class _Revision(NamedTuple):
             return load_yaml(self.files.read_text(f"/{path}", encoding="utf-8"))
         except FileNotFoundError:
             raise self._error(f"{path} is missing") from None
-        except ValueError as error:
-            raise self._error(f"{path} cannot be read: {error}") from None
+        except (ValueError, YAMLError) as error:
+            raise self._error(f"{path} cannot be read: {' '.join(str(error).split())}") from None
 
     def _error(self, reason: str) -> UserError:
         repro = 'Run "dvc repro".'

@@ -1,6 +1,5 @@
 """Run DVC experiments in temporary directories, one or several at a time."""
 
-import json
 import subprocess
 import time
 from collections.abc import Sequence
@@ -12,13 +11,9 @@ from typing import NamedTuple
 from filelock import FileLock
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS_DIR
-from pipeline.core.run_directory import remove_run_directories
-from pipeline.core.yaml12 import read_yaml
 from pipeline.experiments.child_processes import DVC, ChildProcesses, dvc_environ, forwarding_signals
 from pipeline.experiments.identity import as_dvc_override, identity
 from pipeline.experiments.revisions import experiment_commits
-from pipeline.params import LOCK
 
 _SETUP_LOCK = Path(".dvc", "tmp", "pipeline-setup.lock")  # DVC's own .gitignore covers this directory.
 _SET_UP = "Reproducing experiment"  # DVC prints this once the files of an experiment are in its temporary directory.
@@ -58,26 +53,7 @@ def run_group(group: str, experiments: Sequence[Experiment], jobs: int) -> None:
     finished = experiment_commits()
     missing = [experiment for experiment in experiments if experiment.name not in finished]
     log.info("%s: %d of %d runs are finished", group, len(experiments) - len(missing), len(experiments))
-    if missing:
-        log.info("%s", describe_cost([experiment.fraction for experiment in missing]))
     run_all(missing, jobs)
-
-
-def describe_cost(fractions: Sequence[float]) -> str:
-    """Say how much time and disk space runs with these fractions need, judging by the last recorded run."""
-    runs = len(fractions)
-    try:
-        timing = json.loads((METRICS_DIR / "timing.json").read_text(encoding="utf-8"))
-        seconds = sum(fractions) * timing["train"]["seconds"] + runs * timing["predict"]["seconds"]
-        outputs = read_yaml(LOCK)["stages"]["train"]["outs"]
-        [size] = [output["size"] for output in outputs if output["path"] == CLASSIFIER.as_posix()]
-    except (OSError, ValueError, TypeError, KeyError, UserError):
-        return f"runs to go: {runs}. This directory has no result yet, so the time is not known."
-    return (
-        f"runs to go: {runs}. One after the other, they take about {timedelta(seconds=round(seconds))} and add "
-        f"{runs * size / 1e9:.1f} GB to DVC's cache, judging by the last recorded run (metrics/timing.json), which may "
-        "have used another model, other settings or another machine."
-    )
 
 
 def run_all(experiments: Sequence[Experiment], jobs: int, *, stop_at_failure: bool = True) -> None:
@@ -133,7 +109,6 @@ def _run(experiment: Experiment, children: ChildProcesses) -> str | None:
     while not children.signals:
         lines = _attempt(experiment, children)
         if experiment.name in experiment_commits():
-            remove_run_directories(CHECKPOINTS, experiment.name)  # DVC has recorded the model.
             log.info("%s: done", experiment.title)
             return None
         if not any(message in line for line in lines for message in _DVC_IS_LOCKED):
@@ -153,7 +128,7 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
     """Run an experiment, log the lines that it prints after its set-up, and return all lines.
 
     If this command is killed, DVC ends when it prints its next line. The next call for the same experiment then resumes
-    from the checkpoints. If the training is still running, the next one waits for it. See `run_directory`.
+    from the checkpoints. If the training is still running, the next one waits for it.
     """
     overrides = [*experiment.overrides, experiment.varied_override]
     settings = [f"--set-param={as_dvc_override(override)}" for override in overrides]

@@ -111,7 +111,7 @@ def _pooled_run(name: str, runs: Sequence[Run]) -> Run:
         for name in ("idx", "labels", "predicted", "logits")
     }
     probability = logits_to_probabilities(first.task.problem_type, columns["logits"])
-    pooled = Predictions(**columns, probability=probability, swapped=None)
+    pooled = Predictions(**columns, probability=probability)
     texts = [text for run in runs for text in run.texts[FOLD_SPLIT]]
     signature = {entry: value for entry, value in first.signature.items() if entry not in first.predictions}
     return first._replace(

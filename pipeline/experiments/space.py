@@ -14,8 +14,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 from pipeline.core.messages import UserError
+from pipeline.core.paths import PARAMS
 from pipeline.core.yaml12 import read_yaml
-from pipeline.params import PARAMS
 
 SAMPLERS = ("tpe", "random", "grid")
 _STARTUP = 8  # The number of random trials before TPE uses the results.

@@ -1,33 +1,48 @@
 """Load a fine-tuned model and score texts with it."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import SETTINGS
+from pipeline.core.paths import SETTINGS, read_output
 from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
-from pipeline.modeling.failures import require_finite_logits
-from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer
+from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
-from pipeline.modeling.settings import read_settings
-from pipeline.modeling.tokenization import encode, length_range
+from pipeline.modeling.tokenization import encode, load_tokenizer
 from pipeline.params import Precision
+
+
+class InferenceSettings(NamedTuple):
+    """How to use a fine-tuned model without params.yaml. The scores were measured in `precision`."""
+
+    text_columns: list[str]
+    max_length: int
+    precision: Precision
+
+
+def read_settings(directory: Path) -> InferenceSettings:
+    """Read the settings of a model that the stage train wrote. Raises UserError if they are missing or damaged."""
+    return read_output(
+        directory / SETTINGS, "train", lambda path: InferenceSettings(**json.loads(path.read_text(encoding="utf-8")))
+    )
 
 
 class Classifier:
     """A fine-tuned model, loaded from a directory that the stage train wrote.
 
-    It gives the same logits as the stage predict, up to rounding in the chosen precision.
+    Args:
+        batch_size: Examples per forward pass.
+        precision: None means the precision in which the model's scores were measured, if this machine supports it.
+        num_threads: The number of CPU threads. None means torch's default.
 
     Attributes:
-        settings: How to use the model, for example its text columns and its maximum length.
-        problem_type: The same as in `Task`.
         labels: The names of the outputs, in their order. A regression has a single output with a meaningless name.
     """
 
@@ -38,55 +53,27 @@ class Classifier:
         precision: Literal["auto", Precision] | None = None,
         num_threads: int | None = None,
     ) -> None:
-        """Load the model.
-
-        Args:
-            batch_size: Examples per forward pass.
-            precision: None means the precision in which the model's scores were measured, if this machine supports it.
-            num_threads: The number of CPU threads. None means torch's default.
-
-        Raises:
-            UserError: The model cannot be loaded, or the device does not support the precision.
-        """
         self._directory = directory
         self.settings = read_settings(directory)
-        self._device = set_up_device(precision or precision_of_scores(self.settings.precision), num_threads)
+        device = set_up_device(precision or precision_of_scores(self.settings.precision), num_threads)
         self._tokenizer = load_tokenizer(directory)
-        model: Any = load_fine_tuned_model(directory, self._device.type)
+        model: Any = load_fine_tuned_model(directory, device.type)
         self.problem_type: ProblemType = model.config.problem_type
         self.labels = [str(name) for _, name in sorted(model.config.id2label.items())]
-        smallest, largest = length_range(directory, self._tokenizer, len(self.settings.text_columns))
-        if not smallest <= self.settings.max_length <= largest:
-            raise UserError(
-                f"{directory}/{SETTINGS}: max_length must be between {smallest} and {largest}, got "
-                f"{self.settings.max_length}."
-            )
-        self._trainer = scoring_trainer(model, self._tokenizer, self._device, batch_size)
+        self._trainer = scoring_trainer(model, self._tokenizer, device, batch_size)
 
     def logits(self, examples: Dataset) -> NDArray[np.float64]:
-        """Score tokenized examples once, with any number of processes.
-
-        Returns:
-            Logits of shape (examples, outputs), in the order of the examples.
-
-        Raises:
-            UserError: Memory runs out, or a logit is NaN or infinite.
-        """
+        """Score tokenized examples. Returns logits of shape (examples, outputs), in the order of the examples."""
         logits = predict_logits(self._trainer, examples)
-        require_finite_logits(self._directory, logits, self._device.precision)
+        if not np.isfinite(logits).all():
+            raise UserError(f"{self._directory}: some logits are NaN or infinite. Set train.precision to fp32.")
         return logits.astype(np.float64)
 
     def score(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], int]:
-        """Score new examples.
-
-        Args:
-            texts: One sequence per text column, with the text of each example.
+        """Score new examples, given as one sequence per text column.
 
         Returns:
             Logits of shape (examples, outputs), and the number of examples that were truncated to `max_length`.
-
-        Raises:
-            UserError: Memory runs out, or a logit is NaN or infinite.
         """
         settings = self.settings
         columns: dict[str, Any] = dict(zip(settings.text_columns, texts, strict=True))

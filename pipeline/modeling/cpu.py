@@ -1,7 +1,4 @@
-"""Speed up memory allocation and dropout on a CPU.
-
-docs/notes/cpu_optimizations.md shows how much time each change saves.
-"""
+"""Speed up memory allocation and dropout on a CPU: see docs/notes/cpu_optimizations.md."""
 
 import ctypes
 import platform

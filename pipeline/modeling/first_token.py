@@ -20,10 +20,7 @@ _AFTER_LAST_ATTENTION = {
 
 
 def first_token_only(model: Any) -> None:
-    """Limit the last layer of a sequence classifier to the first token, if its head is known to read no other token.
-
-    The model's last hidden state then has shape (batch, 1, hidden size).
-    """
+    """Limit the last layer of a sequence classifier to the first token, if its head is known to read no other token."""
     if path := _AFTER_LAST_ATTENTION.get(model.config.model_type):
         module = model.base_model.get_submodule(path.format(last=model.config.num_hidden_layers - 1))
         module.register_forward_pre_hook(_first_token)

@@ -10,22 +10,12 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
-from pipeline.modeling.device import Device, use_one_gpu
-from pipeline.modeling.failures import reporting_out_of_memory
-
-_MEMORY_REMEDY = "Lower tokenize.max_length or predict.batch_size (--batch-size in classify), or use a smaller model."
+from pipeline.modeling.device import Device
+from pipeline.modeling.progress import ScoringProgress
 
 
-@reporting_out_of_memory(_MEMORY_REMEDY)  # The Trainer moves the model to the GPU.
 def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Device, batch_size: int) -> Trainer:
-    """Return a Trainer for prediction only.
-
-    Args:
-        batch_size: Examples per forward pass on each device.
-
-    Raises:
-        UserError: Memory runs out.
-    """
+    """Return a Trainer for prediction only, with `batch_size` examples per forward pass on each device."""
     arguments = TrainingArguments(
         output_dir=tempfile.gettempdir(),  # Nothing is written there.
         per_device_eval_batch_size=batch_size,
@@ -36,10 +26,10 @@ def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Devi
         report_to="none",
         disable_tqdm=not sys.stderr.isatty(),
     )
-    use_one_gpu(arguments)
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # With more, the Trainer would split each batch (DataParallel).
     return Trainer(
         model=model, args=arguments, processing_class=tokenizer, data_collator=collator(tokenizer, device),
-        preprocess_logits_for_metrics=only_logits,
+        preprocess_logits_for_metrics=only_logits, callbacks=[ScoringProgress()],
     )  # fmt: skip
 
 
@@ -55,22 +45,14 @@ def only_logits(outputs: Any, labels: Any) -> Any:
 
 
 def longest_first(examples: Dataset) -> NDArray[np.intp]:
-    """Return the positions of the examples, ordered from the longest example to the shortest.
-
-    Batches then need little padding, and if memory runs out, it runs out in the first batch.
-    """
+    """Return the positions of the examples from the longest to the shortest, so that batches need little padding."""
     return np.argsort(examples.with_format("numpy")["length"][:], kind="stable")[::-1]
 
 
-@reporting_out_of_memory(_MEMORY_REMEDY)
 def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     """Score every tokenized example once, with any number of processes.
 
-    Returns:
-        Logits of shape (examples, outputs), in the order of the examples.
-
-    Raises:
-        UserError: Memory runs out.
+    Returns logits of shape (examples, outputs), in the order of the examples.
     """
     tokenizer: Any = trainer.processing_class
     inputs = examples.select_columns(tokenizer.model_input_names)
@@ -79,8 +61,7 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     # The Trainer enters autocast for each batch, and all weights are cast each time. With this outer autocast, they are
     # cast once and kept.
     dtype = torch.float16 if arguments.fp16 else torch.bfloat16
-    autocast = torch.autocast(arguments.device.type, dtype, enabled=arguments.fp16 or arguments.bf16)
-    with autocast:
+    with torch.autocast(arguments.device.type, dtype, enabled=arguments.fp16 or arguments.bf16):
         predictions = trainer.predict(inputs.select(order)).predictions
     # The accelerator keeps each loader that it prepares, with its examples.
     trainer.accelerator._dataloaders.clear()

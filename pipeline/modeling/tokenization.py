@@ -1,13 +1,54 @@
-"""Tokenize the texts of a corpus for the stage tokenize, and new texts for classify."""
+"""Load tokenizers, and tokenize the texts of a corpus for the stage tokenize and new texts for classify."""
 
-import json
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+
+from pipeline.core.messages import UserError
+
+LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+
+
+@contextmanager
+def reading_model(directory: Path) -> Iterator[None]:
+    """Raise UserError, in one line, if the block fails. A damaged file can cause almost any exception."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{directory} cannot be loaded: {reason}") from error
+
+
+def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
+    """Load the fast tokenizer of a model directory.
+
+    A tokenizer without a padding token is set to pad with its end-of-text token. Raises UserError if the tokenizer
+    cannot be loaded, does not fit the model, or has neither of these tokens.
+    """
+    with reading_model(directory):
+        if not (directory / "tokenizer.json").is_file():
+            raise ValueError("it has no tokenizer.json, and a tokenizer from other files may split texts differently")
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **LOCAL)
+        config = AutoConfig.from_pretrained(directory, **LOCAL)
+        vocab_size = getattr(config, "vocab_size", len(tokenizer))
+        if len(tokenizer) > vocab_size:
+            raise ValueError(f"its tokenizer has {len(tokenizer)} tokens, but vocab_size is {vocab_size}")
+        if tokenizer.pad_token is None:
+            if tokenizer.eos_token is None:
+                raise ValueError("its tokenizer has neither a padding token nor an end-of-text token")
+            tokenizer.pad_token = tokenizer.eos_token
+            tokenizer.padding_side = "right"  # In GPT-2, padding on the left would shift the positions of the text.
+    if "token_type_ids" in tokenizer.model_input_names and getattr(config, "type_vocab_size", None) == 1:
+        # RoBERTa models with BERT's tokenizer, such as klue/roberta-base, have no type for the second text of a pair.
+        tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names  # `save_pretrained` writes these.
+    # These entries only say how the tokenizer was loaded. They would change the bytes of tokenizer_config.json.
+    for entry in ("is_local", "local_files_only"):
+        tokenizer.init_kwargs.pop(entry, None)
+    return tokenizer
 
 
 def encode(
@@ -22,7 +63,6 @@ def encode(
     Texts that are too long are truncated. In a pair, the longer text is truncated first.
 
     Args:
-        text_columns: One column, or two for pairs, in the order in which the model reads them.
         padding: "dynamic" leaves padding to the data collator; "max_length" pads every example.
 
     Returns:
@@ -36,35 +76,11 @@ def encode(
     encoded = tokenizer(
         *texts, truncation=True, max_length=max_length, padding="max_length" if padding == "max_length" else False
     )
-    encodings = encoded.encodings
-    assert encodings is not None  # `load_tokenizer` returns fast tokenizers only
     return {
         **encoded,
         "length": [sum(mask) for mask in encoded["attention_mask"]],
-        "truncated": [bool(encoding.overflowing) for encoding in encodings],
+        "truncated": [bool(encoding.overflowing) for encoding in encoded.encodings or ()],
     }
-
-
-def count_unknown_tokens(input_ids: pa.ChunkedArray, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Count the unknown tokens in tokenized examples.
-
-    A tokenizer that splits unknown text into bytes, such as GPT-2's, never produces any. Its `unk_token` marks the end
-    of a text and may be used for padding, so it is not counted.
-    """
-    unknown = tokenizer.unk_token_id
-    if unknown is None or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id):
-        return 0
-    return pc.sum(pc.equal(pc.list_flatten(input_ids), unknown), min_count=0).as_py()  # type: ignore[no-any-return]
-
-
-# Thai and Lao, Burmese, Khmer, Japanese and Chinese do not write spaces between words.
-_SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-
-
-def count_words(texts: pa.ChunkedArray) -> int:
-    """Count the words in texts. In scripts without spaces between words, every two characters count as a word."""
-    words = pc.count_substring_regex(texts, f"[{_SPACELESS}]{{1,2}}|[^\\s{_SPACELESS}]+")
-    return pc.sum(words, min_count=0).as_py()  # type: ignore[no-any-return]
 
 
 def pair_separator(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -74,11 +90,7 @@ def pair_separator(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _cut(text: str, tokenizer: PreTrainedTokenizerBase, max_length: int) -> str:
-    """Shorten a very long text to about twice the length that truncation can keep.
-
-    When the tokenizer truncates a pair, it builds every combination of the overflowing pieces. With two texts of
-    100,000 characters, that takes minutes and gigabytes.
-    """
+    """Shorten a very long text, because the tokenizer needs minutes and gigabytes to truncate a pair of them."""
     if len(text) <= 8 * max_length:
         return text
     offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
@@ -87,41 +99,3 @@ def _cut(text: str, tokenizer: PreTrainedTokenizerBase, max_length: int) -> str:
     if tokenizer.truncation_side == "left":
         return text[offsets[-2 * max_length - 1][0] :]
     return text[: offsets[2 * max_length][1]]
-
-
-def ignores_token_types(directory: Path, tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether a model, such as BERT, has token types for the two texts of a pair, but its tokenizer lacks them.
-
-    This happens if tokenizer_config.json names a class that fits any model. The class for a model, such as
-    DebertaV2Tokenizer, knows whether the model was trained with token types.
-    """
-    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    is_generic = type(tokenizer) is PreTrainedTokenizerFast
-    return is_generic and config.get("type_vocab_size", 0) > 1 and "token_type_ids" not in tokenizer.model_input_names
-
-
-def length_range(directory: Path, tokenizer: PreTrainedTokenizerBase, texts: int) -> tuple[int, int]:
-    """Return the smallest and the largest `max_length` that a model supports.
-
-    The smallest leaves room for one token of each text. The largest is the number of positions of the model, or the
-    limit of the tokenizer if that is lower.
-
-    Args:
-        texts: The number of texts per example, 1 or 2.
-    """
-    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    positions = config.get("max_position_embeddings") or config.get("n_positions") or sys.maxsize
-    if config.get("model_type") in _OFFSET_POSITIONS:
-        positions -= tokenizer.pad_token_id + 1
-    smallest = tokenizer.num_special_tokens_to_add(pair=texts == 2) + texts
-    if texts == 2:
-        smallest += len(pair_separator(tokenizer))
-    return smallest, min(int(positions), tokenizer.model_max_length)
-
-
-# The positions of these models start after the id of the padding token, as in fairseq, so 514 positions only fit
-# 512 tokens.
-_OFFSET_POSITIONS = {
-    "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
-    "xlm-roberta-xl", "xmod",
-}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Describe data, classes and costs for a terminal."""
+"""Describe data and classes for a terminal."""
 
 import json
 import shutil

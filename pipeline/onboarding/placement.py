@@ -7,10 +7,9 @@ from pathlib import Path
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output
-from pipeline.core.paths import METRICS_DIR
+from pipeline.core.paths import LOCK, METRICS_DIR
 from pipeline.core.text import listing
 from pipeline.onboarding.user_data import CUSTOM
-from pipeline.params import LOCK
 from pipeline.sources.files import visible_entries
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import users_path
+from pipeline.core.paths import BASE_MODELS, users_path
 from pipeline.core.text import listing
 from pipeline.sources.fetch import (
     copy_verified,
@@ -133,7 +133,9 @@ def find_checkpoint(checkpoint: str) -> Checkpoint | Path:
         return CATALOG[name]
     if is_hub_name(checkpoint) and re.fullmatch("[0-9a-f]{40}", revision):
         return Checkpoint(revision, {}, license=None)
-    directory = users_path(checkpoint)
+    # DVC watches models/base, and a temporary experiment has a copy of what is tracked there.
+    is_watched = Path(checkpoint).is_relative_to(BASE_MODELS)
+    directory = Path(checkpoint) if is_watched else users_path(checkpoint)
     if checkpoint and directory.is_dir():
         return directory
     raise UserError(
@@ -165,6 +167,8 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     origin = find_checkpoint(checkpoint)
     source: dict[str, Any]
     if isinstance(origin, Path):
+        if not origin.is_relative_to(BASE_MODELS):
+            log.info("DVC does not notice changes in %s. To let it, move the model to %s.", origin, BASE_MODELS)
         for file in local_model_files(origin):
             shutil.copyfile(file, out / file.name)
         source = {"checkpoint": "a local directory", "revision": None}  # The path has no meaning elsewhere.

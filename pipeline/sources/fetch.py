@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pipeline.core.messages import UserError
-from pipeline.core.output import output_errors
 from pipeline.core.paths import users_path
 
 _CHECK = "Check the name, and that this machine can reach the Hub."
@@ -83,11 +82,9 @@ def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> P
     """Download a file of a Hub repository at a commit to the local cache, and return its path there.
 
     Raises:
-        UserError: The Hub does not send the file, or the cache cannot be written. Without a network, this takes at most
-            `_ANSWER_SECONDS`.
+        UserError: The Hub does not send the file. Without a network, this takes at most `_ANSWER_SECONDS`.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-    from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError
 
     with _hub_errors(f"{repo}: {file} at {revision:.12}"):
@@ -99,8 +96,7 @@ def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> P
             except HfHubHTTPError as error:
                 if error.response.status_code not in _TEMPORARY:
                     raise
-        with output_errors(Path(HF_HUB_CACHE)):
-            path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
+        path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
     _check_published(path)
     return path
 

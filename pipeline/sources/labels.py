@@ -130,8 +130,8 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         if distinct_lists <= len(labels) and not vector_length(column):
             log.warning(
                 "%s has %d labels, but only %d distinct lists of labels. If each text has exactly one label, such as "
-                '"Books|Fiction", set data.problem_type=single_label_classification (in init, --kind '
-                "single_label_classification).",
+                '"Books|Fiction", set data.problem_type=single_label_classification (in init, '
+                "--problem-type single_label_classification).",
                 column.name, len(labels), distinct_lists,
             )  # fmt: skip
     elif column.id2label:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from pipeline.core.messages import UserError, log
 from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, take_head
-from pipeline.tabular.opening import OnError, RowError, Rows, decoded_lines, open_text
+from pipeline.tabular.opening import Rows, decoded_lines, open_text
 
 # The name of a column without a name, after pandas has read and written it. "Unnamed: 0" is an index.
 _UNNAMED_NON_INDEX = re.compile(r"|Unnamed: [1-9]\d*")
 _REMEDY = 'enclose it in double quotes and double the quotes inside it: "He said ""yes""."'
 
 
-def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], list[str]], on_error: OnError) -> Rows:
+def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], list[str]]) -> Rows:
     """Yield the rows of a CSV or TSV file, with the line on which each row starts.
 
     Blank lines are skipped. In a file with only one column, a blank line before the last row is an empty field. After
@@ -25,8 +25,8 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
         select: Returns the names of the columns to read, given all names.
 
     Raises:
-        UserError: A double quote is misplaced, or a field is too long. This is never passed to `on_error`, because it
-            is then unknown where the next row starts.
+        UserError: A row does not have as many fields as the header, repeats the header, has a misplaced double quote,
+            or has a field that is too long.
     """
     with open_text(path, file_format.encoding, newline="") as file:
         lines = decoded_lines(path, file, file_format.encoding)
@@ -59,8 +59,9 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 yield from ((blank_line, {header[0]: ""}) for blank_line in blank_lines)
                 blank_lines.clear()
             if len(fields) > 1 and fields == header_fields:
-                why = "repeats the header, probably because files were joined. Remove the line."
-                on_error(RowError(f"{path} line {line}", why, fields))
+                raise UserError(
+                    f"{path} line {line} repeats the header, probably because files were joined. Remove the line."
+                )
             elif len(fields) == len(header):
                 # The first column is usually an index, but no index has texts of five words.
                 if any(fields[position].strip() and (position or fields[0].count(" ") > 3) for position in unnamed):
@@ -68,8 +69,10 @@ def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], 
                 yield line, {name: field for name, field in zip(header, fields, strict=True) if name in selected}
             else:
                 first = "header" if file_format.header else "first row"
-                why = f"must have as many fields as the {first} ({len(header)}), got {len(fields)}. {width_remedy}"
-                on_error(RowError(f"{path} line {line}", why, fields))
+                raise UserError(
+                    f"{path} line {line} must have as many fields as the {first} ({len(header)}), got {len(fields)}. "
+                    f"{width_remedy}"
+                )
         if unnamed_lines:
             log.warning(
                 "%s has data in columns without a name in %s rows, first in line %d. This data is not read. If a text "

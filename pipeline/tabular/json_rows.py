@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import literal
-from pipeline.tabular.opening import OnError, RowError, Rows, data_suffix, decoded_lines, open_text
+from pipeline.tabular.opening import Rows, data_suffix, decoded_lines, open_text
 
 _REMEDY = 'Write a list of objects, or one object per line (in pandas, to_json with orient="records", lines=True).'
 
@@ -21,15 +21,24 @@ def is_list(path: Path, encoding: str) -> bool:
         return character == "["
 
 
-def line_rows(path: Path, encoding: str, on_error: OnError) -> Rows:
+def line_rows(path: Path, encoding: str) -> Rows:
     """Yield the object on each line of a file with the number of the line.
 
     Raises:
-        UserError: A .json file has only one object, and it contains whole columns, or lists of rows.
+        UserError: A line is not a JSON object, or a .json file has only one object, and it contains whole columns, or
+            lists of rows.
     """
     count = 0
     with open_text(path, encoding, newline="\n") as lines:
-        for number, row in json_lines(path, lines, encoding, on_error):
+        for number, line in enumerate(decoded_lines(path, lines, encoding), 1):
+            if line.isspace():
+                continue
+            try:
+                row = json.loads(line, object_pairs_hook=_require_unique_keys)
+            except (ValueError, RecursionError) as error:
+                remedy = _REMEDY if data_suffix(path) == ".json" else "Write one object per line."
+                raise UserError(f"{path} line {number} cannot be read as JSON: {error}. {remedy}") from None
+            _require_object(f"{path} line {number}", row)
             yield number, row
             count += 1
     is_document = count == 1 and data_suffix(path) == ".json"
@@ -37,24 +46,7 @@ def line_rows(path: Path, encoding: str, on_error: OnError) -> Rows:
         raise UserError(f"{path} contains a single object, and all its values are objects or lists. {_REMEDY}")
 
 
-def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnError) -> Rows:
-    """Yield the object on each line with the number of the line. The lines must come from `open_text`."""
-    for number, line in enumerate(decoded_lines(path, lines, encoding), 1):
-        if line.isspace():
-            continue
-        where = f"{path} line {number}"
-        try:
-            value = json.loads(line, object_pairs_hook=_require_unique_keys)
-        except (ValueError, RecursionError) as error:
-            remedy = _REMEDY if data_suffix(path) == ".json" else "Write one object per line."
-            why = f"cannot be read as JSON: {error}. {remedy}"
-            on_error(RowError(where, why, line.rstrip("\r\n")))
-        else:
-            if _require_object(where, value, on_error):
-                yield number, value
-
-
-def list_rows(path: Path, encoding: str, on_error: OnError) -> Rows:
+def list_rows(path: Path, encoding: str) -> Rows:
     """Yield the rows of a file that contains a list, with their numbers from 0. It is loaded into memory."""
     with open_text(path, encoding, newline="\n") as lines:
         text = "".join(decoded_lines(path, lines, encoding))
@@ -63,14 +55,13 @@ def list_rows(path: Path, encoding: str, on_error: OnError) -> Rows:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON: {error}. {_REMEDY}") from None
     for number, row in enumerate(rows):
-        if _require_object(f"{path} row {number}", row, on_error):
-            yield number, row
+        _require_object(f"{path} row {number}", row)
+        yield number, row
 
 
-def _require_object(where: str, value: Any, on_error: OnError) -> bool:
+def _require_object(place: str, value: Any) -> None:
     if not isinstance(value, dict):
-        on_error(RowError(where, f"must be a JSON object with the columns as keys, got {literal(value)}.", value))
-    return isinstance(value, dict)
+        raise UserError(f"{place} must be a JSON object with the columns as keys, got {literal(value)}.")
 
 
 def nested_value(row: dict[str, Any], name: str) -> Any:

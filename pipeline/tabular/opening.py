@@ -1,4 +1,4 @@
-"""Open the data files of a user, compressed or not and in any encoding, and report rows that cannot be used."""
+"""Open the data files of a user, compressed or not and in any encoding."""
 
 import codecs
 import gzip
@@ -19,28 +19,7 @@ _ENCODINGS = {
     "cp1252": "Western European", "mac_roman": "old Excel for Mac", "cp1251": "Cyrillic", "gb18030": "Chinese",
 }  # fmt: skip
 
-
-class RowError(UserError):
-    """A row that cannot be used.
-
-    Attributes:
-        where: The file and the line. The message starts with it.
-        why: The rest of the message: what was found and what to do.
-        row: The part of the row that could be read.
-    """
-
-    def __init__(self, where: str, why: str, row: Any) -> None:
-        super().__init__(f"{where} {why}")
-        self.where, self.why, self.row = where, why, row
-
-
 Rows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
-OnError = Callable[[RowError], None]
-
-
-def raise_row_error(error: RowError) -> None:
-    """Raise the error, to stop at the first row that cannot be used."""
-    raise error
 
 
 def data_suffix(path: Path) -> str:

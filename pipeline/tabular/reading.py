@@ -1,11 +1,9 @@
 """Read rows of CSV, TSV, JSON and Parquet files in batches. Every error names the file and the line."""
 
 import codecs
-import io
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -17,16 +15,13 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.text import closest_match, listing, literal
 from pipeline.tabular.csv_rows import csv_rows
 from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
-from pipeline.tabular.json_rows import is_list, json_lines, line_rows, list_rows, nested_names, nested_value
+from pipeline.tabular.json_rows import is_list, line_rows, list_rows, nested_names, nested_value
 from pipeline.tabular.opening import (
     LONE_SURROGATE,
-    OnError,
-    RowError,
     Rows,
     data_suffix,
     is_compressed,
     open_bytes,
-    raise_row_error,
     text_codec,
 )
 from pipeline.tabular.parquet_rows import class_names, parquet_batches
@@ -70,16 +65,11 @@ class Batch:
     def where(self, row: int) -> str:
         return f"{self.path} {self.unit} {self.numbers[row]}"
 
-    def error(self, row: int, why: str) -> RowError:
-        return RowError(self.where(row), why, {name: values[row] for name, values in self.columns.items()})
-
-    def take(self, rows: Sequence[int]) -> "Batch":
-        """Return a batch with only these rows."""
-        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
-        return replace(self, numbers=[self.numbers[row] for row in rows], columns=columns)
+    def error(self, row: int, reason: str) -> UserError:
+        return UserError(f"{self.where(row)} {reason}")
 
     def text(self, row: int, name: str) -> str:
-        """Return a field as text. It is empty if the value is missing. Raises RowError if the value is not text.
+        """Return a field as text. It is empty if the value is missing. Raises UserError if the value is not text.
 
         The text of a class number is the name of the class. The package `datasets` writes -1 if a class is missing.
         """
@@ -144,13 +134,12 @@ class ColumnSelection(NamedTuple):
 def read_file(
     path: Path,
     columns: ColumnSelection,
-    on_error: OnError = raise_row_error,
     file_format: FileFormat = DEFAULT_FORMAT,
 ) -> Iterator[Batch]:
-    """Yield the rows of a file in batches, and call `on_error` for each row that cannot be used.
+    """Yield the rows of a file in batches.
 
     Raises:
-        UserError: The file cannot be read, a column is missing, or the text is in another encoding.
+        UserError: The file or a row cannot be read, a column is missing, or the text is in another encoding.
     """
     check_file(path, file_format)
     encoding = file_format.encoding
@@ -158,21 +147,12 @@ def read_file(
         for numbers, values, schema in parquet_batches(path, _ROWS, partial(columns.select, path)):
             yield Batch(path, "row", numbers, values, schema)
     elif data_suffix(path) in (".csv", ".tsv"):
-        rows = csv_rows(path, file_format, partial(columns.select, path), on_error)
+        rows = csv_rows(path, file_format, partial(columns.select, path))
         yield from _row_batches(path, "line", rows, columns)
     elif is_list(path, encoding):
-        yield from _row_batches(path, "row", list_rows(path, encoding, on_error), columns)
+        yield from _row_batches(path, "row", list_rows(path, encoding), columns)
     else:
-        yield from _row_batches(path, "line", line_rows(path, encoding, on_error), columns)
-
-
-def read_standard_input(columns: ColumnSelection, on_error: OnError, file_format: FileFormat) -> Iterator[Batch]:
-    """Return the rows of standard input in batches. Each line must be a JSON object."""
-    encoding = file_format.encoding
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding=text_codec(encoding), errors="surrogateescape", newline="\n")
-    path = Path("standard input")
-    return _row_batches(path, "line", json_lines(path, sys.stdin, encoding, on_error), columns)
+        yield from _row_batches(path, "line", line_rows(path, encoding), columns)
 
 
 def check_file(path: Path, file_format: FileFormat) -> None:

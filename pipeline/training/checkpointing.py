@@ -1,70 +1,79 @@
-"""Recognize complete checkpoints, so that a run never resumes from one that was only partly written.
+"""Where the checkpoints of a run are, which one it resumes from, and how a signal asks for another one."""
 
-Both engines write `checkpoint-<step>/`, which contains trainer_state.json and other files. The empty file `complete` is
-written last. If it is missing, the checkpoint is incomplete.
-"""
-
-import os
+import json
 import shutil
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
-import torch
-from safetensors import SafetensorError
-from transformers import TrainerState
+from filelock import FileLock
 from transformers.trainer import TRAINER_STATE_NAME
 
-from pipeline.core.messages import UserError, log
+from pipeline.core.messages import log
 from pipeline.modeling import distributed
-
-_COMPLETE = "complete"
 
 
 @contextmanager
-def reporting_write_errors(checkpoints: Path, step: int) -> Iterator[None]:
-    """Raise UserError if the block cannot write the checkpoint of a step to `checkpoints`."""
-    try:
-        yield
-    except (OSError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, (torch.AcceleratorError, torch.OutOfMemoryError)):  # These are errors of the GPU.
-            raise
-        if distributed.is_lost_connection(error):
-            raise
-        free = shutil.disk_usage(checkpoints).free  # If the disk is full, torch's own message does not say so.
-        raise UserError(
-            f"{checkpoints}: the checkpoint of step {step} cannot be written ({free / 1e6:.1f} MB free): "
-            f"{' '.join(str(error).split())}. Free some space and run again."
-        ) from error
+def run_directory(root: Path, key: str) -> Iterator[Path]:
+    """Yield the directory of a run's checkpoints, and remove it if the block succeeds.
+
+    Args:
+        key: The hash of everything that determines the weights, so that only a run with the same inputs resumes from
+            these checkpoints. A second process with the same key waits until the first one has ended.
+    """
+    directory = root / key
+    if distributed.rank() > 0:
+        yield directory
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    lock = root / f"{key}.lock"  # A process that waits for it would fail if it were removed with its directory.
+    with FileLock(lock):
+        directory.mkdir(exist_ok=True)
+        yield directory
+        finished = root / f"{key}.finished"  # If this process is killed now, no run resumes from what is left.
+        shutil.rmtree(finished, ignore_errors=True)
+        shutil.rmtree(directory.rename(finished), ignore_errors=True)
+        lock.unlink(missing_ok=True)
 
 
-def mark_complete(path: Path) -> None:
-    """Flush the files of a checkpoint to the disk, then mark the checkpoint as complete."""
-    with reporting_write_errors(path.parent, saved_step(path)):
-        for file in path.rglob("*"):  # Sharded weights are a directory.
-            if file.is_file():
-                with file.open("rb+") as content:
-                    os.fsync(content)
-        (path / _COMPLETE).touch()
-
-
-def newest_checkpoint(checkpoints: Path) -> Path | None:
-    """Return the newest complete checkpoint, and remove newer, incomplete ones. Rank 0 decides for all processes."""
-    return distributed.broadcast(_newest_complete(checkpoints) if distributed.rank() == 0 else None)
-
-
-def saved_step(checkpoint: Path) -> int:
-    """Return the optimizer step after which a checkpoint was saved."""
-    return int(checkpoint.name.removeprefix("checkpoint-"))
-
-
-def _newest_complete(checkpoints: Path) -> Path | None:
-    for path in sorted(checkpoints.glob("checkpoint-*"), key=saved_step, reverse=True):
-        if (path / _COMPLETE).exists():
-            best = TrainerState.load_from_json(str(path / TRAINER_STATE_NAME)).best_global_step
-            if best is None or (checkpoints / f"checkpoint-{best}" / _COMPLETE).exists():
-                log.info("resuming from %s", path)
-                return path
-        log.info("removed %s, because it or the checkpoint of its best epoch is incomplete", path)
-        shutil.rmtree(path)
+def newest_checkpoint(directory: Path) -> Path | None:
+    """Return the newest complete checkpoint, or None. The Trainer writes trainer_state.json last."""
+    for path in sorted(directory.glob("checkpoint-*"), key=lambda path: int(path.name[11:]), reverse=True):
+        try:
+            json.loads((path / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        log.info("resuming from %s", path)
+        return path
     return None
+
+
+class Interruption:
+    """In a `with` block, SIGINT and SIGTERM only set `number`, so that the run can save a checkpoint and stop.
+
+    With several processes, a signal ends the run at once, because it reaches them at different steps.
+    """
+
+    number = 0
+
+    def __enter__(self) -> "Interruption":
+        signals = (signal.SIGINT, signal.SIGTERM) if distributed.world_size() == 1 else ()
+        self._handlers = {number: signal.signal(number, self._receive) for number in signals}
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self.number and error_type is None:  # The signal arrived after the last step.
+            sys.exit(128 + self.number)
+
+    def stop(self, step: int, steps: int) -> NoReturn:
+        """End the process with the exit status of the signal. The checkpoint must have been saved."""
+        log.info("stopped at step %d of %d. The next run with the same inputs continues there.", step, steps)
+        sys.exit(128 + self.number)
+
+    def _receive(self, number: int, frame: object) -> None:
+        self.number = number

@@ -1,44 +1,37 @@
-"""Compute, log and write the history of a run: the losses of its steps and the scores of its epochs."""
+"""The history of a run: the losses of its steps and the scores of its epochs."""
 
-import csv
-from collections.abc import Callable
-from contextlib import suppress
+import math
+from collections.abc import Callable, Mapping
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.messages import log
-from pipeline.core.output import output_errors, rounded, write_text
+from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import SCORES, Values, compute_metrics, logits_to_predictions
 
 History = list[dict[str, Any]]  # The Trainer's `log_history`: one entry per logged step and per evaluation.
-WriteCurves = Callable[[History], None]  # Called with the history so far.
-
-
-def mean_loss(history: History) -> float:
-    """Return the mean training loss over all steps up to the last logged one."""
-    logged = [entry for entry in history if "loss" in entry]
-    steps = np.diff([0, *(entry["step"] for entry in logged)])
-    return float(np.average([entry["loss"] for entry in logged], weights=steps))
+WriteCurves = Callable[[History], None]
 
 
 def validation_scores(task: Task, logits: NDArray[np.float32], labels: Values) -> dict[str, float]:
-    """Compute the task's metrics on the validation split.
-
-    Args:
-        logits: Shape (examples, outputs).
-
-    Returns:
-        The metrics, the `loss`, and the number of distinct predictions as `distinct_predictions`.
-    """
+    """Return the task's metrics on the validation split, the `loss`, and the number of `distinct_predictions`."""
     if task.problem_type == "multi_label_classification":
         labels = labels.astype(np.int64)  # They are floats for the loss, but the metrics need integers.
     distinct = len(np.unique(logits_to_predictions(task.problem_type, logits), axis=0))
     return {**compute_metrics(task, logits, labels), "distinct_predictions": distinct}
+
+
+def require_finite(entry: Mapping[str, float], step: int, fp16: bool) -> None:
+    """Raise UserError if a loss or a gradient is NaN or infinite. In fp16, the scaler skips such gradients."""
+    for name in ("loss", "eval_loss") if fp16 else ("loss", "grad_norm", "eval_loss"):
+        if not math.isfinite(entry.get(name, 0.0)):
+            raise UserError(
+                f"the {name} is {entry[name]} at step {step}. Try a lower train.lr, a higher train.warmup_ratio, "
+                "train.precision bf16 or fp32, or train.max_grad_norm 1.0."
+            )
 
 
 def log_epoch(history: History, epochs: int, task: Task) -> None:
@@ -52,62 +45,29 @@ def log_epoch(history: History, epochs: int, task: Task) -> None:
     )  # fmt: skip
 
 
+def last_loss(history: History) -> str:
+    """Return the last logged loss, for a line of progress."""
+    return next((f", loss {entry['loss']:.4g}" for entry in reversed(history) if "loss" in entry), "")
+
+
 def epochs_scored(history: History) -> History:
     """Return the entries that have the scores of an epoch."""
     return [entry for entry in history if "eval_loss" in entry]
 
 
 def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
-    """Return the entry of the epoch whose weights are kept: the best or the last one."""
+    """Return the entry of the epoch whose weights are kept: the best, or the last one."""
     epochs = epochs_scored(history)
     name = task.metric_for_best_model
     return max(epochs, key=lambda entry: SCORES[name].sign * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
 
 
 def is_stopped_early(history: History, patience: int | None, task: Task) -> bool:
-    """Return whether the score has not improved for `patience` epochs (None means never)."""
-    epochs = epochs_scored(history)
-    if patience is None or not epochs:
-        return False
-    best = kept_epoch(history, "best", task)
-    return len(epochs) - 1 - epochs.index(best) >= patience
+    """Return whether `patience` epochs have passed without progress (None means never).
 
-
-class LiveCurves:
-    """A CSV file of the training curves, which grows by whole lines during training.
-
-    Use it in a `with` block. If the block fails, the file is removed.
-
-    Raises:
-        UserError: The file cannot be written. This is checked at the start of the block.
+    A better score is progress, and so is an equal score with a lower loss: the F1 of a rare class may stay at 0 for
+    several epochs in which the model learns.
     """
-
-    def __init__(self, path: Path, task: Task) -> None:
-        self._path = path
-        self._task = task
-        self._columns = ("step", "epoch", "split", "loss", "score", *task.metrics, "lr")
-        self._written = 0  # number of history entries handled so far
-
-    def __enter__(self) -> "LiveCurves":
-        write_text(self._path, ",".join(self._columns) + "\n")
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: Any) -> None:
-        if error_type:
-            with suppress(OSError):
-                self._path.unlink()
-
-    def write(self, history: History) -> None:
-        """Append the entries of the history that have not been written yet."""
-        rows = (self._row(entry) for entry in history[self._written :] if "loss" in entry or "eval_loss" in entry)
-        with output_errors(self._path), self._path.open("a", encoding="utf-8", newline="\n") as file:
-            csv.DictWriter(file, self._columns, lineterminator="\n").writerows(rows)
-        self._written = len(history)
-
-    def _row(self, entry: dict[str, Any]) -> dict[str, Any]:
-        row = {"step": entry["step"], "epoch": round(entry["epoch"], 4)}
-        if "loss" in entry:
-            lr = f"{entry['learning_rate']:.6g}"
-            return {**row, "split": "train", "loss": rounded(entry["loss"]), "lr": lr}
-        scores = {name: rounded(entry[f"eval_{name}"]) for name in ("loss", *self._task.metrics)}
-        return {**row, "split": "validation", **scores, "score": scores[self._task.metric_for_best_model]}
+    name = task.metric_for_best_model
+    ranks = [(SCORES[name].sign * entry[f"eval_{name}"], -entry["eval_loss"]) for entry in epochs_scored(history)]
+    return patience is not None and bool(ranks) and len(ranks) - 1 - ranks.index(max(ranks)) >= patience

@@ -18,18 +18,13 @@ from pipeline.evaluation.metrics import Values
 class SummedLoss:
     """The sum of the losses of the examples in one forward pass, so that a mean can be taken over the effective batch.
 
-    The loss in a model's output is a mean over one forward pass. The mean of such means differs from the mean over the
-    effective batch if the forward passes differ in size, as at the end of an epoch, or if classes have weights, because
-    cross-entropy then divides by the sum of the weights. So this class only adds up losses, and the engines divide the
-    sum by the number of labels in the effective batch (`num_items_in_batch` in the Trainer), regardless of weights.
-
-    The loss is cross-entropy, binary cross-entropy for each of several labels, or the squared error.
+    The loss in a model's output is a mean over one forward pass. A mean of such means is wrong if the passes differ in
+    size, as at the end of an epoch, or if classes have weights, because cross-entropy then divides by their sum. So the
+    engines divide this sum by the number of labels in the effective batch (`num_items_in_batch` in the Trainer).
 
     Attributes:
-        class_weights: Shape (classes,). The cross-entropy of an example is multiplied by the weight of its class. With
-            several labels, the cross-entropy of each label that the example has is multiplied by the label's weight.
-        label_scale: In a regression, errors are divided by this number, so that the size of the gradients does not
-            depend on the units of the labels.
+        class_weights: Shape (classes,). With several labels, the weight of a label counts for examples that have it.
+        label_scale: Errors of a regression are divided by it, so that gradients do not depend on the labels' units.
     """
 
     problem_type: ProblemType
@@ -42,12 +37,7 @@ class SummedLoss:
         return self.label_scale**2
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
-        """Compute the sum of the losses.
-
-        Args:
-            logits: Shape (examples, outputs).
-            labels: Shape (examples,), or floats of shape (examples, outputs) for several labels.
-        """
+        """Compute the sum for logits of shape (examples, outputs)."""
         weights = None if self.class_weights is None else self.class_weights.to(logits.device)
         if self.problem_type == "single_label_classification":
             return functional.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=label_smoothing)
@@ -57,20 +47,11 @@ class SummedLoss:
 
 
 def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task, labels: Values) -> torch.Tensor:
-    """Compute the weight of each class.
+    """Compute the weight of each class, shape (classes,), from the labels of the training examples.
 
     "balanced" means n / (number of classes * examples of the class), as in scikit-learn. With several labels, it means
-    the number of examples without the label, divided by the number with it. A class that no example has, or a label
-    that all examples have, gets the weight 1, and so does a class that a mapping does not name.
-
-    Args:
-        labels: The labels of the training examples.
-
-    Returns:
-        Weights of shape (classes,).
-
-    Raises:
-        UserError: The task is a regression, or a name is not a class of the task.
+    the number of examples without the label, divided by the number with it. A class that a mapping does not name, and
+    one that no example has, gets the weight 1. Raises UserError for a regression, and for an unknown class.
     """
     if task.problem_type == "regression":
         raise UserError("params.yaml: train.class_weights must be null for a regression.")

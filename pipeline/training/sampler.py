@@ -1,21 +1,22 @@
 """Shuffle the training examples of each epoch, for both engines."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
+from transformers import TrainerCallback
 
 _GROUP = 50  # effective batches, as in LengthGroupedSampler of transformers
 
 
-class EpochSampler(Sampler[int]):
+class EpochSampler(Sampler[int], TrainerCallback):
     """A sampler whose order depends only on the seed and the epoch, so that a resumed run continues in the same order.
 
-    With `train_sampling_strategy="group_by_length"`, the Trainer uses LengthGroupedSampler, which differs in two ways.
-    It draws from torch's global generator, so after a resume in the middle of an epoch, the rest of the epoch has a
-    different order. And it sorts the batches of each group from long to short, so the gradient drifts with the length.
-    Here, the batches come in random order.
+    The Trainer's own LengthGroupedSampler draws from torch's global generator, so after a resume in the middle of an
+    epoch, the rest comes in another order. It also sorts the batches of each group from long to short, so the gradient
+    drifts with the length. Here, the batches come in random order.
 
     Args:
         examples: The number of training examples.
@@ -31,6 +32,10 @@ class EpochSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         self._epoch = epoch
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Set the epoch. If several processes resume, the Trainer's own call of `set_epoch` does not get here."""
+        self._epoch = int(state.epoch)
 
     def __len__(self) -> int:
         return self._examples

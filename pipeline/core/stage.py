@@ -1,0 +1,65 @@
+"""What a stage depends on according to dvc.yaml: its keys of params.yaml, and its code."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.messages import UserError
+from pipeline.core.paths import PARAMS, PROJECT
+from pipeline.core.yaml12 import read_yaml
+
+
+@contextmanager
+def unchanged(stage: str) -> Iterator[None]:
+    """Raise UserError if a parameter or the code of a stage changes while the block runs.
+
+    DVC reads both after the stage has ended, and would record the new ones for the old result.
+    """
+    before = _inputs(stage)
+    yield
+    after = _inputs(stage)
+    if changed := [name for name in before | after if before.get(name) != after.get(name)]:
+        raise UserError(
+            f"{changed[0]} was changed while the stage {stage} ran, and DVC would record the change for the old "
+            'result. Run "dvc repro" again. If you undo the change first, training continues after its last step.'
+        )
+
+
+def code_digest(stage: str) -> str:
+    """Hash the code that a stage depends on."""
+    paths = read_yaml(PROJECT / "dvc.yaml")["stages"][stage]["deps"]
+    return digest([PROJECT / path for path in paths if path.startswith("pipeline/")])
+
+
+def digest(paths: list[Path]) -> str:
+    """Hash files and the files in directories, except for what notebooks, Python and macOS leave there."""
+    result = hashlib.sha256()
+    for path in paths:
+        for file in [path] if path.is_file() else sorted(path.rglob("*")):
+            ignored = file.match("cache-*.arrow") or file.suffix == ".pyc" or file.name == ".DS_Store"
+            if file.is_file() and not ignored:
+                with file.open("rb") as content:
+                    result.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return result.hexdigest()[:16]
+
+
+def _inputs(stage: str) -> dict[str, Any]:
+    """Return the value of each parameter of a stage, and the hash of its code."""
+    sections = read_yaml(PROJECT / "dvc.yaml")["stages"][stage].get("params", [])
+    parameters = {
+        f"{PARAMS}: {key}": value
+        for key, value in _leaves(read_yaml(PARAMS))
+        if any(key == section or key.startswith(f"{section}.") for section in sections)
+    }
+    return {**parameters, "The code in pipeline/": code_digest(stage)}
+
+
+def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value in a tree of mappings with its dotted key."""
+    if not isinstance(tree, dict):
+        yield prefix, tree
+        return
+    for key, value in tree.items():
+        yield from _leaves(value, f"{prefix}.{key}".lstrip("."))
