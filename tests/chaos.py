@@ -28,6 +28,7 @@ SETTINGS = [
     "train.lr=1e-4", "train.epochs=2", "runtime.save_steps=10",
 ]  # fmt: skip
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+REPRO = ("dvc", "repro")
 TEMP = ("dvc", "exp", "run", "--temp", "--force", "--name", "chaos")
 
 # DVC rewrites these two files in place. A kill at that moment truncates one of them, and DVC then fails until the user
@@ -35,19 +36,10 @@ TEMP = ("dvc", "exp", "run", "--temp", "--force", "--name", "chaos")
 TRUNCATED = {"Unable to read RWLock-file": Path(".dvc", "tmp", "rwlock"), "'./dvc.lock' ": Path("dvc.lock")}
 
 
-def start(command: Sequence[str], project: Path, env: dict[str, str], log: Path) -> psutil.Popen:
-    """Start a command in its own process group, and write its output to a file."""
-    with log.open("w") as output:
-        return psutil.Popen(
-            command, cwd=project, env=env,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-
-
 def kill(process: psutil.Popen, number: signal.Signals, group: bool) -> str:
     """Send a signal to the group, or only to a running train stage. Returns the signal and its target."""
     children = process.children(recursive=True)
-    training = []  # With a launcher, it is the first one, and the last one is a process that it started.
+    training = []
     with suppress(psutil.NoSuchProcess):  # A process may end at this moment.
         training = [child for child in children if child.cmdline()[-2:] == ["-m", "pipeline.train"]]
     if group or not training:
@@ -58,65 +50,64 @@ def kill(process: psutil.Popen, number: signal.Signals, group: bool) -> str:
     return f"{number.name} to the {'train stage' if training and not group else 'group'}"
 
 
-def results(project: Path, temp: bool) -> dict[str, str]:
-    """Return the hashes of the model, the predictions and the scores, in the workspace or in the experiment.
+def results(project: Path, command: tuple[str, ...]) -> dict[str, str]:
+    """Return the hashes of the model, the predictions and the scores.
 
     Leaves out the training curve, because its first point after a resume is the mean of fewer steps.
     """
-    lock = (project / "dvc.lock").read_text() if not temp else git(project, "show", f"{experiment(project)}:dvc.lock")
+    if command == TEMP:
+        [ref] = git(project, "for-each-ref", "--format=%(refname)", "refs/exps/*/*/chaos").split()
+        lock = git(project, "show", f"{ref}:dvc.lock")
+    else:
+        lock = (project / "dvc.lock").read_text()
     outputs = [output for stage in yaml.safe_load(lock)["stages"].values() for output in stage["outs"]]
     hashes = {output["path"]: output["md5"] for output in outputs}
     return {path: hashes[path] for path in ("models/classifier", "data/predictions", "metrics/evaluation.json")}
 
 
-def experiment(project: Path) -> str:
-    return git(project, "for-each-ref", "--format=%(refname)", f"refs/exps/*/*/{TEMP[-1]}")
-
-
 def git(project: Path, *arguments: str) -> str:
-    return subprocess.check_output(["git", *arguments], cwd=project, text=True).strip()
-
-
-def remove_truncated(project: Path, output: str) -> str:
-    """Remove the file that made DVC fail. Returns a description."""
-    truncated = next((file for message, file in TRUNCATED.items() if message in output), None)
-    assert truncated, f"dvc failed: {output}"
-    (project / truncated).unlink()
-    return f"DVC failed, removed {truncated}"
+    return subprocess.check_output(["git", *arguments], cwd=project, text=True)
 
 
 def chaos(
-    project: Path, env: dict[str, str], kills: int, rng: random.Random, signals: Sequence[signal.Signals] = SIGNALS,
-    temp: bool = False,
+    project: Path, env: dict[str, str], command: tuple[str, ...], kills: int, rng: random.Random,
+    signals: Sequence[signal.Signals] = SIGNALS,
 ) -> None:  # fmt: skip
     """Run the pipeline undisturbed, and then from scratch with kills at random times. Prints a line for each attempt.
 
     If a run finishes before all kills are used, another one starts from scratch. The parameters must be committed.
-
-    Raises:
-        AssertionError: A result differs from the result of the undisturbed run.
+    Raises AssertionError if a result differs from the result of the undisturbed run.
     """
     log = project.parent / "dvc.log"
+
+    def start(command: tuple[str, ...]) -> psutil.Popen:
+        with log.open("w") as out:
+            return psutil.Popen(command, cwd=project, env=env, stdout=out, stderr=out, start_new_session=True)
+
     began = time.monotonic()
-    assert start(("dvc", "repro"), project, env, log).wait() == 0, log.read_text()
-    duration, expected = time.monotonic() - began, results(project, temp=False)
+    assert start(REPRO).wait() == 0, log.read_text()
+    duration, expected = time.monotonic() - began, results(project, REPRO)
     print(f"undisturbed: {duration:.1f} s", flush=True)
     while kills:
         (project / "dvc.lock").unlink(missing_ok=True)
         shutil.rmtree(project / ".dvc" / "cache" / "runs", ignore_errors=True)
         status = None
         while status != 0:
-            process = start(TEMP if temp else ("dvc", "repro"), project, env, log)
+            process = start(command)
             try:
-                status = process.wait(rng.uniform(0, duration) if kills else None)
-                end = remove_truncated(project, log.read_text()) if status else "finished"
+                status, end = process.wait(rng.uniform(0, duration) if kills else None), "finished"
+                if status:
+                    truncated = next((file for message, file in TRUNCATED.items() if message in log.read_text()), None)
+                    assert truncated, f"dvc failed: {log.read_text()}"
+                    (project / truncated).unlink()
+                    end = f"DVC failed, removed {truncated}"
             except psutil.TimeoutExpired:
                 end = kill(process, rng.choice(signals), group=rng.random() < 0.5)
                 status = process.wait()
                 kills -= 1
             resumed = re.search(r"resuming from .*checkpoint-(\d+)", log.read_text())
             print(f"{end}; training resumed at step {resumed[1]}" if resumed else end, flush=True)
-        assert results(project, temp) == expected, "the result differs from the result of the undisturbed run"
+        assert results(project, command) == expected, "the result differs from the result of the undisturbed run"
 
 
 def main() -> None:
@@ -125,10 +116,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed for the times and signals")
     parser.add_argument("--signal", choices=[number.name for number in SIGNALS], help="(default: one at random)")
     parser.add_argument("--temp", action="store_true", help="run an experiment in a temporary directory")
-    parser.add_argument(
-        "-S", dest="settings", metavar="KEY=VALUE", action="append", default=[],
-        help="change another key of params.yaml, such as train.gradient_accumulation_steps=4",
-    )  # fmt: skip
+    parser.add_argument("-S", dest="settings", metavar="KEY=VALUE", action="append", default=[])
     arguments = parser.parse_args()
     signals = [signal.Signals[arguments.signal]] if arguments.signal else SIGNALS
     with tempfile.TemporaryDirectory(prefix="chaos ") as scratch:
@@ -138,7 +126,8 @@ def main() -> None:
         git(project, "config", "user.name", "chaos")
         git(project, "config", "user.email", "chaos@localhost")
         git(project, "commit", "--quiet", "--all", "--message", "settings of chaos.py")
-        chaos(project, dict(os.environ), arguments.kills, random.Random(arguments.seed), signals, arguments.temp)
+        command, rng = TEMP if arguments.temp else REPRO, random.Random(arguments.seed)
+        chaos(project, dict(os.environ), command, arguments.kills, rng, signals)
     print(f"All results match the undisturbed run after {arguments.kills} kills.")
 
 

@@ -10,7 +10,6 @@ from conftest import TinyMaker, sections
 from pipeline.core.messages import UserError
 from pipeline.modeling import device
 from pipeline.modeling.device import Device, precision_of_scores, set_up_device
-from pipeline.modeling.environment import environment
 from pipeline.modeling.loading import load_base_model
 from pipeline.modeling.scoring import scoring_trainer
 from pipeline.modeling.tokenization import load_tokenizer
@@ -22,12 +21,7 @@ INTEL = "Intel(R) Xeon(R) Processor 6 143"
 
 
 def patch_hardware(monkeypatch: pytest.MonkeyPatch, **reported: Any) -> None:
-    """Patch what the machine reports about its hardware.
-
-    Args:
-        reported: `cuda`, `cuda_bf16` and `mps` (False by default), `cpu` (the capabilities of the CPU, none by default)
-            and `model` (the name of the CPU, by default from AMD).
-    """
+    """Patch what the machine reports: `cuda`, `cuda_bf16`, `mps`, `cpu` (its capabilities) and `model` (its name)."""
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
     monkeypatch.setattr(device, "cpu_model", lambda: reported.get("model", "AMD EPYC"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: reported.get("cuda", False))
@@ -56,21 +50,24 @@ def test_auto_chooses_the_precision_in_which_the_hardware_multiplies_fastest(
     assert set_up_device("auto", None) == expected
 
 
-@pytest.mark.parametrize(
-    ("reported", "precision"), [({}, "fp16"), ({"cuda": True}, "bf16"), ({"mps": True}, "fp16")], ids=str
-)
-def test_an_unsupported_precision_is_rejected(
-    monkeypatch: pytest.MonkeyPatch, reported: dict[str, bool], precision: Any
-) -> None:
-    patch_hardware(monkeypatch, **reported)
-    with pytest.raises(UserError, match=rf"^params\.yaml: train\.precision .* {precision}\.$"):
-        set_up_device(precision, None)
+def test_an_emulated_older_cpu_computes_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    patch_hardware(monkeypatch, cpu=["avx512_bf16", "amx_bf16"])
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert set_up_device("auto", None) == ("cpu", "fp32")
+
+
+def test_an_unsupported_precision_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    patch_hardware(monkeypatch)
+    with pytest.raises(UserError, match=r"^params\.yaml: train\.precision .* fp16\.$"):
+        set_up_device("fp16", None)
+    patch_hardware(monkeypatch, cuda=True)
+    with pytest.raises(UserError, match=r"^params\.yaml: train\.precision .* bf16\.$"):
+        set_up_device("bf16", None)
 
 
 @pytest.mark.parametrize(
     ("reported", "recorded", "expected"),
     [
-        ({"cpu": ["avx512_bf16"]}, "fp32", "fp32"),  # bf16 is faster
         ({"cpu": ["avx512_bf16"], "model": INTEL}, "bf16", "bf16"),  # fp32 is faster
         ({"cpu": ["avx512_f"]}, "bf16", "fp32"),  # this CPU would emulate bf16
         ({"cuda": True}, "bf16", "fp16"),
@@ -85,36 +82,11 @@ def test_a_model_runs_in_the_precision_of_its_scores_if_the_machine_supports_it(
     assert (recorded in caplog.text and expected in caplog.text) == (recorded != expected)
 
 
-def test_an_emulated_older_cpu_computes_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    patch_hardware(monkeypatch, cpu=["avx512_bf16", "amx_bf16"])
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    assert set_up_device("auto", None) == ("cpu", "fp32")
-
-
 def test_training_and_scoring_use_one_gpu_per_process(
     monkeypatch: pytest.MonkeyPatch, params: Params, tiny: TinyMaker, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("transformers.TrainingArguments.n_gpu", 4)
     cpu = Device("cpu", "fp32")
     arguments = training_arguments(*sections(params), cpu, tmp_path, DEMO)
-    tokenizer, model = load_tokenizer(tiny()), load_base_model(tiny(), "cpu")
-    assert arguments._n_gpu == scoring_trainer(model, tokenizer, cpu, 32).args._n_gpu == 1
-
-
-def test_a_run_on_a_gpu_can_move_to_a_host_with_another_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    environments = []
-    for model in ("AMD EPYC", INTEL):
-        patch_hardware(monkeypatch, cuda=True, model=model)
-        monkeypatch.setattr("pipeline.modeling.environment.cpu_model", lambda model=model: model)
-        environments.append(environment(Device("cuda", "fp16")))
-    assert environments[0] == environments[1]
-    assert environments[0]["device"].startswith("Tesla T4, CUDA ")
-
-
-def test_the_number_of_threads_is_set() -> None:
-    before = torch.get_num_threads()
-    try:
-        set_up_device("fp32", 2)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+    scoring = scoring_trainer(load_base_model(tiny(), "cpu"), load_tokenizer(tiny()), cpu, 32)
+    assert arguments._n_gpu == scoring.args._n_gpu == 1

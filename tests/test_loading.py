@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TinyMaker, train_model
+from conftest import TinyMaker, train_model, update_json
 from safetensors.torch import load_file, save_file
 
 from pipeline.core.messages import UserError
@@ -34,11 +34,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized
 
 
 def edit_json(file: str, **changed: Any) -> Damage:
-    def damage(directory: Path) -> None:
-        content = json.loads((directory / file).read_text())
-        (directory / file).write_text(json.dumps(content | changed))
+    return lambda directory: update_json(directory / file, **changed)
 
-    return damage
+
+def truncate_weights(directory: Path) -> None:
+    weights = directory / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
 
 
 def rename_weights(directory: Path) -> None:
@@ -48,44 +49,43 @@ def rename_weights(directory: Path) -> None:
     save_file(renamed, directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def truncate_weights(directory: Path) -> None:
-    content = (directory / "model.safetensors").read_bytes()
-    (directory / "model.safetensors").write_bytes(content[:-1000])
-
-
 def pickle_weights(directory: Path) -> None:
     (directory / "model.safetensors").unlink()
-    executed = directory.with_name("executed")
-    (directory / "pytorch_model.bin").write_bytes(f"cos\nsystem\n(S'touch \"{executed}\"'\ntR.".encode())
+    pickle = f"cos\nsystem\n(S'touch \"{directory.with_name('executed')}\"'\ntR."
+    (directory / "pytorch_model.bin").write_bytes(pickle.encode())
 
 
 REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "remote.Model"}
+DAMAGES: dict[str, Damage] = {
+    "truncated weights": truncate_weights,
+    "weights with other names": rename_weights,
+    "a pickle": pickle_weights,
+    "remote code": edit_json("config.json", model_type="remote", auto_map=REMOTE),
+    "more layers than in config.json": edit_json("config.json", num_hidden_layers=1),
+    "more tokens than embeddings": edit_json("config.json", vocab_size=10),
+    "embeddings of another shape": edit_json("config.json", vocab_size=1000),
+    "no tokenizer": lambda directory: (directory / "tokenizer.json").unlink(),
+}
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        truncate_weights,
-        pickle_weights,
-        rename_weights,
-        edit_json("config.json", model_type="remote", auto_map=REMOTE),
-        edit_json("config.json", num_hidden_layers=1),
-        edit_json("config.json", vocab_size=10),
-        edit_json("config.json", vocab_size=1000),
-        lambda directory: (directory / "tokenizer.json").unlink(),
-    ],
-    ids=[
-        "truncated", "a pickle", "renamed weights", "remote code", "unused layers", "more tokens than embeddings",
-        "another shape", "no tokenizer",
-    ],
-)  # fmt: skip
-def test_a_damaged_or_malicious_base_model_is_rejected_in_one_line(damage: Damage, base_model: Path) -> None:
-    damage(base_model)
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_or_malicious_base_model_is_rejected_in_one_line(name: str, base_model: Path) -> None:
+    DAMAGES[name](base_model)
     with pytest.raises(UserError) as error:
         load_tokenizer(base_model)
         load_base_model(base_model, "cpu")
     assert str(base_model) in str(error.value) and "\n" not in str(error.value)
     assert not base_model.with_name("executed").exists()
+
+
+@pytest.mark.parametrize("name", ["truncated weights", "more layers than in config.json"])
+def test_a_damaged_fine_tuned_model_is_rejected_in_one_line(name: str, trained: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(trained, tmp_path / "model")
+    load_fine_tuned_model(model, "cpu")
+    DAMAGES[name](model)
+    with pytest.raises(UserError) as error:
+        load_fine_tuned_model(model, "cpu")
+    assert str(model) in str(error.value) and "\n" not in str(error.value)
 
 
 def test_remote_code_of_a_known_architecture_is_not_executed(base_model: Path) -> None:
@@ -96,7 +96,7 @@ def test_remote_code_of_a_known_architecture_is_not_executed(base_model: Path) -
     assert not base_model.with_name("executed").exists()
 
 
-def test_newly_initialized_weights_of_a_base_model_are_logged_and_those_of_a_fine_tuned_one_are_an_error(
+def test_weights_that_are_missing_are_logged_in_a_base_model_and_are_an_error_in_a_fine_tuned_one(
     base_model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     load_base_model(base_model, "cpu")
@@ -105,22 +105,9 @@ def test_newly_initialized_weights_of_a_base_model_are_logged_and_those_of_a_fin
         load_fine_tuned_model(base_model, "cpu")
 
 
-@pytest.mark.parametrize(
-    "damage", [truncate_weights, edit_json("config.json", num_hidden_layers=1), edit_json("config.json", id2label={})]
-)
-def test_a_damaged_fine_tuned_model_is_rejected_in_one_line(damage: Damage, trained: Path, tmp_path: Path) -> None:
-    model = shutil.copytree(trained, tmp_path / "model")
-    load_fine_tuned_model(model, "cpu")
-    damage(model)
-    with pytest.raises(UserError) as error:
-        load_fine_tuned_model(model, "cpu")
-    assert str(model) in str(error.value) and "\n" not in str(error.value)
-
-
 def test_a_colleague_can_read_every_file_of_a_fine_tuned_model(trained: Path) -> None:
     os.umask(mask := os.umask(0))
-    modes = {path.name: path.stat().st_mode & 0o777 for path in trained.iterdir()}
-    assert modes == dict.fromkeys(modes, 0o666 & ~mask)
+    assert {path.stat().st_mode & 0o777 for path in trained.iterdir()} == {0o666 & ~mask}
 
 
 def test_a_saved_tokenizer_does_not_depend_on_how_it_was_loaded(base_model: Path, tmp_path: Path) -> None:

@@ -41,10 +41,7 @@ def train_with(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) 
 def test_the_loop_and_the_trainer_give_the_same_bytes(
     settings: dict[str, Any], train_with: Callable[..., dict[str, bytes]]
 ) -> None:
-    """These runs use dropout and one process. test_processes.py uses two processes.
-
-    The settings of `runtime` that differ between the two runs must not affect the weights.
-    """
+    """They use dropout. The settings of `runtime` that differ between the two runs must not affect the weights."""
     by_loop = train_with("loop", **settings)
     assert len(by_loop["metrics/plots/history.csv"].splitlines()) > 4
     summary = parse_details(by_loop["metrics/train.json"].decode())

@@ -24,17 +24,13 @@ def project_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_an_edit_of_a_parameter_of_the_stage_is_named(project_copy: Path) -> None:
+def test_an_edit_of_what_the_stage_reads_is_named(project_copy: Path) -> None:
     with pytest.raises(UserError, match=r"params\.yaml: train\.lr was changed .*stage train"), unchanged("train"):
         edit(project_copy / "params.yaml", "train.lr", "2e-3")
     with pytest.raises(UserError, match=r"data\.split\.seed"), unchanged("download"):
         edit(project_copy / "params.yaml", "data.split.seed", 7)
-
-
-def test_an_edit_of_the_code_of_the_stage_is_an_error(project_copy: Path) -> None:
-    for file in ("train.py", "training/losses.py"):
-        with pytest.raises(UserError, match=r"pipeline/ was changed"), unchanged("train"):
-            (project_copy / "pipeline" / file).open("a").write("# a comment\n")
+    with pytest.raises(UserError, match=r"code in pipeline/ was changed"), unchanged("train"):
+        (project_copy / "pipeline" / "training" / "losses.py").open("a").write("# a comment\n")
 
 
 def test_an_edit_that_does_not_concern_the_stage_is_allowed(project_copy: Path) -> None:

@@ -51,7 +51,7 @@ def fit(
         if is_stopped_early(state.log_history, params.early_stopping_patience, task):
             arguments.num_train_epochs = round(state.epoch)  # The Trainer would train on.
     # By default, TensorBoard writes next to the checkpoints, which are removed at the end.
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(users_path(RUNS).absolute()))
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(users_path(RUNS).absolute() / checkpoints.name))
     with rejecting_values():
         trainer = CorrectedTrainer(
             model=inputs.model,
