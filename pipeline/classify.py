@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 from pipeline.cli import as_command, command_parser
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -30,6 +31,8 @@ from pipeline.params import Precision
 from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
 from pipeline.tabular.reading import Batch, ColumnSelection, read_file
 from pipeline.tabular.writing import column_types, writing_rows
+
+_ROWS = 1 << 15  # that are scored at once
 
 
 def classify(
@@ -59,7 +62,10 @@ def classify(
         classifier = Classifier(model, batch_size, precision)  # This takes seconds, so mistakes are reported before it.
         if clashes := {"prediction", *(f"probability_{name}" for name in classifier.labels)} & rows.columns.keys():
             raise UserError(f'{source} has a column "{min(clashes)}", but the output needs this name. Rename it.')
-        logits, truncated = classifier.score(texts)
+        # Tokens need more memory than texts, so they are made and scored in several parts.
+        starts = range(0, len(texts[0]), _ROWS)
+        parts = [classifier.score([column[start : start + _ROWS] for column in texts]) for start in starts]
+        logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
         types = column_types(rows.schema)
         if classifier.problem_type == "multi_label_classification":
             types["prediction"] = pa.list_(pa.string())  # If no row has labels, the type cannot be inferred.

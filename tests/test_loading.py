@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from conftest import TinyMaker, train_model, update_json
-from safetensors.torch import load_file, save_file
 
 from pipeline.core.messages import UserError
 from pipeline.modeling.loading import load_base_model, load_fine_tuned_model
@@ -42,13 +41,6 @@ def truncate_weights(directory: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-1000])
 
 
-def rename_weights(directory: Path) -> None:
-    """Use the names of a sentence-transformers module, in which transformers finds no weight of its own."""
-    weights = load_file(directory / "model.safetensors")
-    renamed = {f"0.auto_model.{name}": tensor for name, tensor in weights.items()}
-    save_file(renamed, directory / "model.safetensors", metadata={"format": "pt"})
-
-
 def pickle_weights(directory: Path) -> None:
     (directory / "model.safetensors").unlink()
     pickle = f"cos\nsystem\n(S'touch \"{directory.with_name('executed')}\"'\ntR."
@@ -58,7 +50,6 @@ def pickle_weights(directory: Path) -> None:
 REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "remote.Model"}
 DAMAGES: dict[str, Damage] = {
     "truncated weights": truncate_weights,
-    "weights with other names": rename_weights,
     "a pickle": pickle_weights,
     "remote code": edit_json("config.json", model_type="remote", auto_map=REMOTE),
     "more layers than in config.json": edit_json("config.json", num_hidden_layers=1),

@@ -12,7 +12,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE
 from pipeline.params import ModelParams
 from pipeline.pretrained import pretrained
-from pipeline.sources.checkpoints import CATALOG, needs_download
+from pipeline.sources.checkpoints import CATALOG
 from pipeline.sources.fetch import file_sha256
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -219,22 +219,6 @@ def test_a_pinned_checkpoint_comes_from_the_hub_without_unneeded_files(
     assert published.pop(SOURCE)
     assert downloaded == published
     assert not any("bin" in request or ".py" in request for request in hub.requests)
-
-
-def test_a_model_is_downloaded_unless_it_is_on_this_machine(
-    tiny: TinyMaker, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "google-bert/bert-base-cased"
-    hub.add(name, CATALOG[name].revision, tiny())
-    hub.files[f"{name}/{CATALOG[name].revision}/vocab.txt"] = b"[UNK]"
-    assert needs_download(name)
-    fetch(tmp_path / "out", name)
-    assert not needs_download(name), "its files are in the cache"
-    assert needs_download(f"{name}@{COMMIT}")
-    assert not needs_download(str(tiny()))
-    shutil.copytree(tiny(), tmp_path / "mirror" / name)
-    monkeypatch.setenv("CHECKPOINT_MIRROR", str(tmp_path / "mirror"))
-    assert not needs_download(f"{name}@{COMMIT}")
 
 
 def test_pickles_on_the_hub_are_rejected(tmp_path: Path, hub: Hub) -> None:

@@ -328,12 +328,6 @@ def with_selection_metric(task: Task, name: str | None) -> Task:
     return replace(task, metric_for_best_model=name, metrics=metrics)
 
 
-def require_known(names: list[str]) -> None:
-    """Raise UserError if a metric does not exist. The task, and so the metrics that apply, may not be known yet."""
-    for name in names:
-        require_choice("evaluate.metrics", name, list(METRICS))
-
-
 def scores(
     names: Iterable[str], labels: Values, predictions: Values, probabilities: Floats | None = None
 ) -> dict[str, float]:

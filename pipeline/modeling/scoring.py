@@ -22,7 +22,6 @@ def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Devi
         use_cpu=device.type == "cpu",
         bf16=device.precision == "bf16",
         fp16=device.precision == "fp16",
-        remove_unused_columns=False,  # `predict_logits` does it, because `OnnxModel.forward` does not name its inputs.
         report_to="none",
         disable_tqdm=not sys.stderr.isatty(),
     )

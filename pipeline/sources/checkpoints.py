@@ -16,7 +16,6 @@ from pipeline.sources.fetch import (
     copy_verified,
     download_file,
     file_sha256,
-    is_cached,
     local_file,
     mirror_directory,
     repo_info,
@@ -143,15 +142,6 @@ def find_checkpoint(checkpoint: str) -> Checkpoint | Path:
         'Hub with a commit. Use the path of a directory, NAME@<40-hex commit> as printed by "python -m pipeline.pin '
         f'NAME", or one of {", ".join(CATALOG)}.'
     )
-
-
-def needs_download(checkpoint: str) -> bool:
-    """Return whether `fetch_checkpoint` would send requests to the Hub. Raises the same errors as `find_checkpoint`."""
-    origin = find_checkpoint(checkpoint)
-    name, _ = parse_name(checkpoint)
-    if isinstance(origin, Path) or _local_source(name, origin):
-        return False
-    return not origin.files or not all(is_cached(name, file, origin.revision, "model") for file in origin.files)
 
 
 def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
