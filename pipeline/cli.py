@@ -31,6 +31,7 @@ os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each
 os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # With the Xet protocol, a download may stall without end.
 if not sys.stderr.isatty():
     os.environ.setdefault("TQDM_DISABLE", "1")
+gc.set_threshold(100_000, 50, 50)  # By default, a seventh of the time to import torch is garbage collection.
 
 # Errors of libraries that the user can fix, by a part of their message.
 _REMEDIES = {
@@ -39,7 +40,7 @@ _REMEDIES = {
         "predict.batch_size (--batch-size in classify) or tokenize.max_length, or set train.gradient_checkpointing."
     ),
     "No space left|failed writing file|inline_container": "the disk is full. Free some space and run again.",
-    "CUDA error|CUDA driver|CUDNN_STATUS": "the GPU failed. Look at nvidia-smi, and run again.",
+    "CUDA error: (?!device-side assert)|CUDA driver|CUDNN_STATUS": "the GPU failed. Look at nvidia-smi, and run again.",
     "gloo|NCCL|Socket Timeout|Connection (reset|closed) by peer": (
         "the connection to another process is lost. Fix the cause, such as an error above, and run again."
     ),
@@ -85,7 +86,6 @@ def as_command() -> Iterator[None]:
     """Run the block of a command: send the log to stderr, and turn an error of the user into one line and status 1."""
     for number in (signal.SIGINT, signal.SIGTERM):  # SystemExit runs `finally` clauses, which remove drafts.
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    gc.set_threshold(100_000, 50, 50)  # By default, a seventh of the time to import torch is garbage collection.
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -88,6 +88,20 @@ ClassWeight = Annotated[float, Field(gt=0, strict=False), BeforeValidator(_rejec
 Precision = Literal["fp32", "fp16", "bf16"]
 
 
+# The only values of these keys of train that the engine "loop" supports. It supports all values of the other keys.
+LOOP_CHOICES: dict[str, tuple[Any, ...]] = {
+    "deterministic": (False,),
+    "gradient_checkpointing": (False,),
+    "lr_scheduler_type": (
+        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
+    ),
+    "optim": ("adamw_torch_fused",),
+    "torch_compile": (False,),
+    "training_args": ({},),
+    "weight_decay": (0.0,),
+}  # fmt: skip
+
+
 class Section(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -227,6 +241,15 @@ class TrainParams(Section):
     max_train_samples: Count | None
     num_threads: Processes | None
     training_args: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _check_loop(self) -> Self:
+        for key, supported in LOOP_CHOICES.items():
+            choices = " or ".join(map(quoted, supported))
+            requirement = f"must be {choices} if train.engine is loop"
+            value = getattr(self, key)
+            _require(self.engine != "loop" or value in supported, f"train.{key}", requirement, value)
+        return self
 
 
 class PredictParams(Section):

@@ -10,7 +10,6 @@ from typing import Any
 
 from pipeline.cli import run_stage
 
-import numpy as np
 import pandas as pd
 
 from pipeline.core.messages import log
@@ -64,7 +63,6 @@ def train(
     task = with_selection_metric(read_task(tokenized, "tokenize"), params.metric_for_best_model)
     device = set_up_device(params.precision, params.num_threads)
     max_length = read_json(tokenized / TOKENIZATION, "tokenize")["max_length"]
-    settings = InferenceSettings(task.text_columns, max_length, device.precision)
     if params.engine == "loop":
         from pipeline.training.loop import fit
     else:
@@ -81,7 +79,7 @@ def train(
     }
     record = json.dumps(provenance, indent=2, sort_keys=True) + "\n"
     key = distributed.broadcast(hashlib.sha256(record.encode()).hexdigest()[:16])
-    # If `unchanged` raises an error, the checkpoints stay, for a run after the change is undone.
+    # `unchanged` is inside, so that an edit ends the run before `run_directory` removes the checkpoints.
     with run_directory(checkpoints, key) as run_checkpoints, unchanged("train"):
         inputs = load_inputs(task, tokenized, pretrained, params, device)
         log.info(
@@ -89,7 +87,7 @@ def train(
             f"{len(inputs.training):,}", task.noun, inputs.effective_batch, params.epochs,
             f"{inputs.steps_in_epoch * params.epochs:,}",
         )  # fmt: skip
-        # Git tracks it, so an experiment without the stage evaluate would show its parent's scores as its own.
+        # Git tracks the scores of the previous model, and would show them for an experiment that ends before evaluate.
         (metrics / "evaluation.json").unlink(missing_ok=True)
         write_history = partial(_write_curves, metrics / "plots" / "history.csv", task)
         started = time.perf_counter()
@@ -99,10 +97,11 @@ def train(
             return
         with atomic_output(classifier) as draft:
             _write_model(draft, inputs, weights)
+            settings = InferenceSettings(task.text_columns, max_length, device.precision)
             write_json(draft / SETTINGS, settings._asdict())
             write_text(draft / PROVENANCE, record)  # `write_json` would round the parameters to six digits.
         write_history(history)
-        write_details(metrics / "train.json", _summary(history, params, task, inputs))
+        write_details(metrics / "train.json", _summary(history, params, inputs))
         write_details(metrics / "environment.json", provenance["environment"])
 
 
@@ -129,10 +128,10 @@ def _write_curves(path: Path, task: Task, history: History) -> None:
     write_text(path, pd.DataFrame(rows, columns=columns).to_csv(index=False))
 
 
-def _summary(history: History, params: TrainParams, task: Task, inputs: TrainInputs) -> dict[str, Any]:
+def _summary(history: History, params: TrainParams, inputs: TrainInputs) -> dict[str, Any]:
     """Return the content of train.json. It has no times, so that the same run gives the same bytes."""
+    task = inputs.task
     epochs = epochs_scored(history)
-    losses, steps = zip(*[(entry["loss"], entry["step"]) for entry in history if "loss" in entry], strict=True)
     kept = kept_epoch(history, params.keep, task)
     # The prediction for a single example says nothing about the model.
     degenerate = len(inputs.validation) > 1 and kept["eval_distinct_predictions"] == 1
@@ -142,7 +141,7 @@ def _summary(history: History, params: TrainParams, task: Task, inputs: TrainInp
             "or another train.seed."
         )
     return {
-        "kept_epoch": epochs.index(kept) + 1,
+        "kept_epoch": round(kept["epoch"]),
         "degenerate": degenerate,
         "effective_batch_size": inputs.effective_batch,
         "epochs": params.epochs,
@@ -150,8 +149,6 @@ def _summary(history: History, params: TrainParams, task: Task, inputs: TrainInp
         "metric_for_best_model": task.metric_for_best_model,
         "score": kept[f"eval_{task.metric_for_best_model}"],
         "steps": epochs[-1]["step"],
-        # A logged loss is the mean over the steps since the one before.
-        "train_loss": float(np.average(losses, weights=np.diff([0, *steps]))),
     }
 
 

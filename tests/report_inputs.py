@@ -145,7 +145,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     write(root / METRICS_DIR / "plots" / "history.csv", history(task))
     training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
     training |= {"metric_for_best_model": task.metric_for_best_model}
-    write_details(root / METRICS_DIR / "train.json", {**training, "steps": 8, "train_loss": 0.55})
+    write_details(root / METRICS_DIR / "train.json", {**training, "steps": 8})
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
     write(root / TOKENIZED / "lengths.json", lengths)
     write(root / TOKENIZED / TOKENIZATION, {"max_length": 96, "pair_separator": ""})

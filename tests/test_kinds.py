@@ -122,7 +122,7 @@ def test_a_killed_regression_run_resumes_to_the_same_bytes(
     run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression labels are standardized during training."""
-    settings = {"engine": "loop", "epochs": 2, "max_train_samples": 40, "save_steps": 2, "logging_steps": 3}
+    settings = {"engine": "trainer", "epochs": 2, "max_train_samples": 40, "save_steps": 2, "logging_steps": 3}
     expected = engine_outputs(run("regression", "expected", **settings))
     steps = iter(range(100))
     step = torch.optim.AdamW.step

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from conftest import TinyMaker, engine_outputs, train_model
 
-from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 
 
@@ -47,11 +46,3 @@ def test_the_loop_and_the_trainer_give_the_same_bytes(
     summary = parse_details(by_loop["metrics/train.json"].decode())
     assert (summary["epochs_run"] < summary["epochs"]) == ("early_stopping_patience" in settings)
     assert by_loop == train_with("trainer", **settings, dataloader_num_workers=1, save_steps=3)
-
-
-@pytest.mark.parametrize(("key", "value"), [("optim", "adafactor"), ("training_args", {"adam_beta1": 0.5})])
-def test_settings_that_the_loop_does_not_support_are_rejected(
-    key: str, value: Any, train_with: Callable[..., dict[str, bytes]]
-) -> None:
-    with pytest.raises(UserError, match=rf"^params\.yaml: train\.{key} "):
-        train_with("loop", **{key: value})

@@ -35,6 +35,13 @@ def test_scalars_follow_yaml_1_2(tmp_path: Path) -> None:
     assert names == {"0": "no", "true": "yes"}, "the keys of a mapping are labels, so they are text"
 
 
+@pytest.mark.parametrize(("key", "value"), [("optim", "adafactor"), ("training_args", "{adam_beta1: 0.5}")])
+def test_settings_that_the_loop_does_not_support_are_rejected(key: str, value: str, tmp_path: Path) -> None:
+    settings = {f"train.{key}": value}
+    load_params(params_file(tmp_path, settings))
+    assert f"train.{key}" in rejection(params_file(tmp_path, {**settings, "train.engine": "loop"}))
+
+
 def test_an_override_replaces_a_list_of_names_and_values(tmp_path: Path) -> None:
     """DVC would merge a mapping with the previous one."""
     path = params_file(tmp_path, {"train.class_weights": "[old=3, other=1]"})

@@ -62,9 +62,8 @@ def outputs(out: Path) -> dict[str, bytes]:
     Leaves out the training loss, which is averaged over fewer steps right after a resume.
     """
     files = {name: content for name, content in contents(out).items() if not name.startswith("checkpoints")}
-    curve, summary = "metrics/plots/history.csv", "metrics/train.json"
+    curve = "metrics/plots/history.csv"
     files[curve] = b"\n".join(line for line in files[curve].splitlines() if b",train," not in line)
-    files[summary] = re.sub(rb',\s*"train_loss": [^\n]*', b"", files[summary])
     return files
 
 

@@ -16,8 +16,8 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.task import Task, read_task
 from pipeline.modeling.device import Device, usable_device
-from pipeline.params import Params, TrainParams
-from pipeline.training.arguments import LOOP_CHOICES, training_arguments
+from pipeline.params import LOOP_CHOICES, Params, TrainParams
+from pipeline.training.arguments import training_arguments
 from pipeline.training.history import is_stopped_early
 from pipeline.training.inputs import load_inputs, nested_sample
 from pipeline.training.sampler import EpochSampler

@@ -11,8 +11,9 @@ from pipeline.core.task import Task
 
 def read_parquet(directory: Path, split: str, producer: str, cache: Path) -> Dataset:
     """Read `directory/split.parquet`, an output of the stage `producer`. `datasets` writes its files to `cache`."""
-    path = directory / f"{split}.parquet"
-    return read_output(path, producer, lambda path: Dataset.from_parquet(str(path), cache_dir=str(cache)))
+    return read_output(
+        directory / f"{split}.parquet", producer, lambda path: Dataset.from_parquet(str(path), cache_dir=str(cache))
+    )
 
 
 def label_feature(task: Task) -> Any:

@@ -53,7 +53,7 @@ def write_json(path: Path, content: dict[str, Any] | list[dict[str, Any]]) -> No
 def write_details(path: Path, details: dict[str, Any]) -> None:
     """Write details of a run that people read but do not compare, as a list, in which `dvc metrics` shows nothing.
 
-    dvc.yaml still declares the files as metrics, because DVC's run cache skips a stage with any other uncached output.
+    dvc.yaml still declares the files as metrics, because DVC saves no run of a stage with any other uncached output.
     """
     write_json(path, [details])
 

@@ -1,7 +1,7 @@
 """The packages that determine results. compute.lock pins their versions, and every stage depends on this file."""
 
 import re
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import PROJECT
@@ -16,8 +16,8 @@ def locked() -> dict[str, str]:
 
 
 def installed() -> dict[str, str]:
-    """Return the installed version of each locked package, or "none" if the package is missing."""
-    return {name: _version(name) for name in locked()}
+    """Return the installed version of each locked package."""
+    return {name: version(name) for name in locked()}
 
 
 def require_locked() -> None:
@@ -31,10 +31,3 @@ def require_locked() -> None:
             f"{COMPUTE.name}: the installed versions differ from the locked ones: {versions}. Install the locked "
             f'versions with "rm -f .venv/ready && make setup", or write your versions to {COMPUTE.name}.'
         )
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "none"

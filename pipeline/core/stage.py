@@ -10,6 +10,8 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import PARAMS, PROJECT
 from pipeline.core.yaml12 import read_yaml
 
+CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
+
 
 @contextmanager
 def unchanged(stage: str) -> Iterator[None]:
@@ -29,17 +31,18 @@ def unchanged(stage: str) -> Iterator[None]:
 
 def code_digest(stage: str) -> str:
     """Hash the code that a stage depends on."""
-    paths = read_yaml(PROJECT / "dvc.yaml")["stages"][stage]["deps"]
-    return digest([PROJECT / path for path in paths if path.startswith("pipeline/")])
+    dependencies = read_yaml(PROJECT / "dvc.yaml")["stages"][stage]["deps"]
+    paths = [PROJECT / path for path in dependencies if path.startswith("pipeline/")]
+    files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.iterdir()))]
+    return digest([file for file in files if file.suffix in CODE])
 
 
 def digest(paths: list[Path]) -> str:
-    """Hash files and the files in directories, except for what notebooks, Python and macOS leave there."""
+    """Hash files and the files in directories, except for what notebooks and macOS leave there."""
     result = hashlib.sha256()
     for path in paths:
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
-            ignored = file.match("cache-*.arrow") or file.suffix == ".pyc" or file.name == ".DS_Store"
-            if file.is_file() and not ignored:
+            if file.is_file() and not file.match("cache-*.arrow") and file.name != ".DS_Store":
                 with file.open("rb") as content:
                     result.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
     return result.hexdigest()[:16]

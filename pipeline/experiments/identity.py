@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import LOCK, PARAMS, users_path
+from pipeline.core.stage import CODE
 from pipeline.core.yaml12 import read_yaml
 from pipeline.params import Params, load_params
 from pipeline.sources.fetch import file_sha256
@@ -20,7 +21,6 @@ SEED_KEY = "train.seed"
 FOLD_KEY = "data.split.fold"
 _PIPELINE = Path("dvc.yaml")
 _OUTPUTS = ("outs", "metrics", "plots")  # the keys for the outputs of a stage in dvc.yaml
-_CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
 
 def identity(overrides: list[str], varied_key: str = SEED_KEY) -> str:
@@ -110,7 +110,7 @@ def _code(*, with_linear_model: bool) -> list[Path]:
     files = {_PIPELINE}
     for path in dependencies - {PARAMS}:
         if written.isdisjoint([path, *path.parents]):
-            files |= {file for file in path.rglob("*") if file.suffix in _CODE}
+            files |= {file for file in path.rglob("*") if file.suffix in CODE}
             files |= {path} if path.is_file() else set()
     return sorted(files)
 

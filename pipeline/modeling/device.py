@@ -14,7 +14,7 @@ from pipeline.params import Precision
 
 
 class Device(NamedTuple):
-    """The name in torch of the type of device that a stage computes on, and the precision of its matrix products."""
+    """The type of device that a stage computes on, as torch calls it, and the precision of its matrix products."""
 
     type: str
     precision: Precision

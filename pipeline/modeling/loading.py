@@ -26,8 +26,9 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
     with reading_model(directory):
         model, missing, unused, mismatched = _load(directory, **config)
         prefix, names = f"{model.base_model_prefix}.", [name for name, _ in model.named_parameters()]
+        known_names = {name.removeprefix(prefix) for name in names}
         for name in unused:
-            if re.sub(r"\.\d+\.", ".0.", name.removeprefix(prefix)) in {known.removeprefix(prefix) for known in names}:
+            if re.sub(r"\.\d+\.", ".0.", name.removeprefix(prefix)) in known_names:  # a name of the first layer
                 raise ValueError(f"the weights have more layers than config.json describes, for example {name}")
         published_config = AutoConfig.from_pretrained(directory, **LOCAL)
         last_layer = final_layer(model)

@@ -15,7 +15,7 @@ class RegressionHead(torch.nn.Linear):
 
     A plain layer starts with predictions near 0, and a short run ends before it has learned the mean of the labels. In
     training, `mean` and `scale` are those of the labels, and `fold_standardization` turns the weights into a plain
-    layer's. It computes in fp32 even under autocast, because bf16 keeps only about three digits, and 2026 has four.
+    layer's. It computes in fp32 even under autocast, because bf16 keeps only three digits of a label such as 2026.
     """
 
     mean, scale = 0.0, 1.0

@@ -62,8 +62,7 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     dtype = torch.float16 if arguments.fp16 else torch.bfloat16
     with torch.autocast(arguments.device.type, dtype, enabled=arguments.fp16 or arguments.bf16):
         predictions = trainer.predict(inputs.select(order)).predictions
-    # The accelerator keeps each loader that it prepares, with its examples.
-    trainer.accelerator._dataloaders.clear()
+    trainer.accelerator._dataloaders.clear()  # It keeps each loader that it has prepared, with its examples.
     logits = np.empty_like(predictions)
     logits[order] = predictions
     return logits

@@ -1,4 +1,4 @@
-"""Build `TrainingArguments` from `params.yaml`, and reject values that an engine does not support."""
+"""Build `TrainingArguments` from `params.yaml`, and reject values that it does not support."""
 
 import sys
 import typing
@@ -17,32 +17,11 @@ from pipeline.evaluation.metrics import SCORES
 from pipeline.modeling.device import Device
 from pipeline.params import RENAMED, RuntimeParams, TrainParams
 
-# The only values of these keys that the engine "loop" supports. It supports all values of the other keys.
-LOOP_CHOICES: dict[str, tuple[Any, ...]] = {
-    "optim": ("adamw_torch_fused",),
-    "lr_scheduler_type": (
-        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
-    ),
-    "gradient_checkpointing": (False,),
-    "torch_compile": (False,),
-    "deterministic": (False,),
-    "training_args": ({},),
-    "weight_decay": (0.0,),
-}  # fmt: skip
-
 # Fields that would silently change the length of a run, its batches, its loss, or how it resumes.
 _RESERVED = {
     "max_steps", "auto_find_batch_size", "average_tokens_across_devices", "dataloader_drop_last", "eval_on_start",
     "ignore_data_skip", "logging_strategy", "save_only_model", "deepspeed", "fsdp",
 }  # fmt: skip
-
-
-def check_loop(params: TrainParams) -> None:
-    """Raise UserError if a parameter has a value that only the engine "trainer" supports."""
-    for key, supported in LOOP_CHOICES.items():
-        if (value := getattr(params, key)) not in supported:
-            choices = " or ".join(quoted(choice) for choice in supported)
-            raise UserError(f"params.yaml: train.{key} must be {choices} with train.engine loop, got {quoted(value)}.")
 
 
 @contextmanager
@@ -87,14 +66,15 @@ def training_arguments(
         "metric_for_best_model": metric,
         "greater_is_better": SCORES[metric].sign > 0,
         "load_best_model_at_end": params.keep == "best",
-        "save_strategy": "epoch",  # `_Steps` in trainer.py also saves between epochs.
+        "save_strategy": "epoch",  # `_SaveAndStop` in trainer.py also saves between epochs.
         "save_total_limit": 2,  # the newest and the best one
     }
     defaults = {"ddp_find_unused_parameters": False, "tf32": False}  # torch.compile would switch tf32 on.
     types = typing.get_type_hints(TrainingArguments)
     for name, value in params.training_args.items():
-        if name in fields or name in RENAMED or name in _RESERVED:
-            reason = f"{RENAMED[name]} sets it" if name in RENAMED else "the pipeline controls it"
+        key = f"train.{name}" if name in TrainParams.model_fields else RENAMED.get(name)
+        if key or name in fields or name in _RESERVED:
+            reason = f"{key} sets it" if key else "the pipeline controls it"
             raise UserError(
                 f"params.yaml: train.training_args must not set {quoted(name)}, because {reason}. Remove it."
             )

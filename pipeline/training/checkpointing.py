@@ -52,12 +52,12 @@ def newest_checkpoint(directory: Path) -> Path | None:
 
 
 class Interruption:
-    """In a `with` block, SIGINT and SIGTERM only set `number`, so that the run can save a checkpoint and stop.
+    """In a `with` block, SIGINT and SIGTERM only set `signal_number`, so that the run can save a checkpoint and stop.
 
     With several processes, a signal ends the run at once, because it reaches them at different steps.
     """
 
-    number = 0
+    signal_number = 0
 
     def __enter__(self) -> "Interruption":
         signals = (signal.SIGINT, signal.SIGTERM) if distributed.world_size() == 1 else ()
@@ -67,13 +67,14 @@ class Interruption:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        if self.number and error_type is None:  # The signal arrived after the last step.
-            sys.exit(128 + self.number)
+        if self.signal_number and error_type is None:  # The signal arrived after the last step.
+            sys.exit(128 + self.signal_number)
 
     def stop(self, step: int, steps: int) -> NoReturn:
         """End the process with the exit status of the signal. The checkpoint must have been saved."""
         log.info("stopped at step %d of %d. The next run with the same inputs continues there.", step, steps)
-        sys.exit(128 + self.number)
+        sys.exit(128 + self.signal_number)
 
     def _receive(self, number: int, frame: object) -> None:
-        self.number = number
+        log.info("stopping after this step, and saving a checkpoint")
+        self.signal_number = number

@@ -58,13 +58,13 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     weights = None if params.class_weights is None else class_weights(params.class_weights, task, labels)
     tokenizer = load_tokenizer(pretrained)
     set_seed(params.seed)  # Before the model is loaded, because its head may be newly initialized.
-    names: dict[str, Any] = {"num_labels": 1}
+    config: dict[str, Any] = {"num_labels": 1}
     if task.labels:
         label2id = {name: number for number, name in enumerate(task.labels)}
-        names = {"id2label": dict(enumerate(task.labels)), "label2id": label2id}
+        config = {"id2label": dict(enumerate(task.labels)), "label2id": label2id}
     # GPT-2, Llama and others use the padding token to find the last token of a text.
-    names |= {"problem_type": task.problem_type, "pad_token_id": tokenizer.pad_token_id}
-    model = load_base_model(pretrained, device.type, **names)
+    config |= {"problem_type": task.problem_type, "pad_token_id": tokenizer.pad_token_id}
+    model = load_base_model(pretrained, device.type, **config)
     scale = standardize_labels(model, labels) if task.problem_type == "regression" else 1.0
     effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
     lengths = columns["length"][:] if params.group_by_length else None

@@ -23,7 +23,6 @@ from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.progress import ProgressLine
 from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
-from pipeline.training.arguments import check_loop
 from pipeline.training.history import (
     History,
     WriteCurves,
@@ -40,14 +39,13 @@ from pipeline.training.inputs import TrainInputs
 def fit(
     inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, write_curves: WriteCurves
 ) -> tuple[dict[str, Any], History]:
-    """Fine-tune `inputs.model` in the same way as `fit` in trainer.py."""
-    check_loop(params)
+    """Fine-tune `inputs.model` in the same way as `fit` in trainer.py, but without checkpoints and trackers."""
     AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left a state.
     precision = inputs.device.precision
     accelerator = Accelerator(
         cpu=inputs.device.type == "cpu", mixed_precision="no" if precision == "fp32" else precision
     )
-    set_seed(params.seed)
+    set_seed(params.seed)  # The Trainer also seeds here, so that dropout is the same in both engines.
     columns = [*inputs.tokenizer.model_input_names, "labels"]
     loading: dict[str, Any] = {
         "collate_fn": collator(inputs.tokenizer, inputs.device),
@@ -70,11 +68,12 @@ def fit(
         for epoch in range(params.epochs):
             model.train()
             inputs.sampler.set_epoch(epoch)
-            train_loader.set_epoch(epoch)
             batches, batches_done = iter(train_loader), 0
             while step_batches := list(islice(batches, params.gradient_accumulation_steps)):
                 loss_since_logged += _backward(accelerator, model, step_batches, inputs)
-                norm = accelerator.clip_grad_norm_(model.parameters(), params.max_grad_norm or math.inf)
+                norm = accelerator.clip_grad_norm_(
+                    model.parameters(), params.max_grad_norm or math.inf
+                )  # 0: not clipped
                 lr = schedule.get_last_lr()[0]
                 optimizer.step()
                 if not accelerator.optimizer_step_was_skipped:  # The fp16 scaler skips a step if gradients overflow.

@@ -15,6 +15,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from pipeline.core.paths import RUNS, users_path
 from pipeline.core.task import Task
+from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.progress import ProgressLine, ScoringProgress
 from pipeline.modeling.scoring import collator, only_logits
@@ -46,10 +47,11 @@ def fit(
     task = inputs.task
     arguments = training_arguments(params, runtime, inputs.device, checkpoints, task)
     arguments.logging_steps = min(params.logging_steps, inputs.steps_in_epoch)  # Every epoch needs a logged loss.
-    if checkpoint := newest_checkpoint(checkpoints):
+    checkpoint = distributed.broadcast(newest_checkpoint(checkpoints))  # Rank 0 has waited for other runs.
+    if checkpoint:
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if is_stopped_early(state.log_history, params.early_stopping_patience, task):
-            arguments.num_train_epochs = round(state.epoch)  # The Trainer would train on.
+            arguments.num_train_epochs = round(state.epoch)  # Otherwise, the Trainer continues after the early stop.
     # By default, TensorBoard writes next to the checkpoints, which are removed at the end.
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(users_path(RUNS).absolute() / checkpoints.name))
     with rejecting_values():
@@ -60,16 +62,18 @@ def fit(
             train_dataset=inputs.training,
             eval_dataset=inputs.validation,
             processing_class=inputs.tokenizer,
+            # Its "loss" replaces the Trainer's "eval_loss", which has class weights and label smoothing.
             compute_metrics=lambda scored: validation_scores(task, scored.predictions, scored.label_ids),
             preprocess_logits_for_metrics=only_logits,
-            callbacks=[_Epochs(task, params.early_stopping_patience), ScoringProgress()],
+            callbacks=[_LogAndStopEarly(task, params.early_stopping_patience), ScoringProgress()],
             summed_loss=inputs.loss,
             sampler=inputs.sampler,
         )
+        # `train` would make them too, but then a value that they reject would end in a traceback.
         trainer.create_optimizer_and_scheduler(inputs.steps_in_epoch * params.epochs)
         trainer.get_train_dataloader()
     with logging_redirect_tqdm(), fast_dropout(), Interruption() as interruption:
-        trainer.add_callback(_Steps(runtime.save_steps, interruption, write_curves))
+        trainer.add_callback(_SaveAndStop(runtime.save_steps, interruption, write_curves))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     # `model_wrapped` may be compiled, and its weights then have another prefix, so take them from `model`.
     return trainer.accelerator.get_state_dict(trainer.model), trainer.state.log_history
@@ -104,7 +108,7 @@ class CorrectedTrainer(Trainer):
         super().log(logs, start_time)
 
 
-class _Epochs(TrainerCallback):
+class _LogAndStopEarly(TrainerCallback):
     """Log the scores of each epoch, and stop the run if they do not improve."""
 
     def __init__(self, task: Task, patience: int | None) -> None:
@@ -115,7 +119,7 @@ class _Epochs(TrainerCallback):
         control.should_training_stop = is_stopped_early(state.log_history, self._patience, self._task)
 
 
-class _Steps(TrainerCallback):
+class _SaveAndStop(TrainerCallback):
     """Log the progress, save a checkpoint every `save_steps` steps, and stop the run after a signal."""
 
     def __init__(self, save_steps: int, interruption: Interruption, write_curves: WriteCurves) -> None:
@@ -131,9 +135,9 @@ class _Steps(TrainerCallback):
         # After the last step of an epoch, the Trainer scores validation and then saves a checkpoint anyway. A run that
         # resumed from a checkpoint of this step, saved before the validation, would skip the validation.
         if not state.epoch.is_integer():
-            control.should_save = self._interruption.number > 0 or state.global_step % self._save_steps == 0
+            control.should_save = self._interruption.signal_number > 0 or state.global_step % self._save_steps == 0
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._interruption.number:
+        if self._interruption.signal_number:
             self._write_curves(state.log_history)
             self._interruption.stop(state.global_step, state.max_steps)
