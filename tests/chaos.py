@@ -87,15 +87,20 @@ def chaos(
     began = time.monotonic()
     assert start(REPRO).wait() == 0, log.read_text()
     duration, expected = time.monotonic() - began, results(project, REPRO)
-    print(f"undisturbed: {duration:.1f} s", flush=True)
+    training = float(re.search(r"trained for ([\d.]+) seconds", log.read_text())[1])  # type: ignore[index]
+    print(f"undisturbed: {duration:.1f} s, training: {training:.1f} s", flush=True)
     while kills:
         (project / "dvc.lock").unlink(missing_ok=True)
         shutil.rmtree(project / ".dvc" / "cache" / "runs", ignore_errors=True)
         status = None
         while status != 0:
-            process = start(command)
+            process, seconds = start(command), rng.uniform(0, duration)
+            if rng.random() < 0.5:  # a moment of the training
+                while "training on" not in log.read_text() and process.poll() is None:
+                    time.sleep(0.05)
+                seconds = rng.uniform(0, training)
             try:
-                status, end = process.wait(rng.uniform(0, duration) if kills else None), "finished"
+                status, end = process.wait(seconds if kills else None), "finished"
                 if status:
                     truncated = next((file for message, file in TRUNCATED.items() if message in log.read_text()), None)
                     assert truncated, f"dvc failed: {log.read_text()}"

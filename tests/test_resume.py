@@ -30,7 +30,9 @@ Run = Callable[..., dict[str, bytes]]
 # every 3 steps.
 SETTINGS = {"epochs": 2, "logging_steps": 3, "save_steps": 2, "max_train_samples": 60}
 ACCUMULATION = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "epochs": 4}
-EARLY_STOPPING = {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-30}  # The scores and losses do not change.
+EARLY_STOPPING = {
+    "epochs": 4, "early_stopping_patience": 1, "lr": 0.1, "warmup_ratio": 0.4, "metric_for_best_model": "loss",
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from pipeline.core.task import Task, read_task
 from pipeline.modeling.device import Device, usable_device
 from pipeline.params import LOOP_CHOICES, Params, TrainParams
 from pipeline.training.arguments import training_arguments
-from pipeline.training.history import is_stopped_early
 from pipeline.training.inputs import load_inputs, nested_sample
 from pipeline.training.sampler import EpochSampler
 
@@ -139,34 +138,14 @@ def test_the_training_curves_contain_every_step_and_epoch(trained: Trained) -> N
 
 def test_the_best_or_the_last_epoch_is_kept(trained: Trained) -> None:
     settings = {"epochs": 3, "lr": 0.05, "max_train_samples": 48, "lr_scheduler_type": "constant"}
+    settings["metric_for_best_model"] = "loss"
     best, last = trained(keep="best", **settings), trained(keep="last", **settings)
-    scores = [float(row["f1"]) for row in read_history(best) if row["split"] == "validation"]
-    assert scores == [float(row["f1"]) for row in read_history(last) if row["split"] == "validation"]
-    assert report(best)["kept_epoch"] == scores.index(max(scores)) + 1
+    scores = [float(row["loss"]) for row in read_history(best) if row["split"] == "validation"]
+    assert scores == [float(row["loss"]) for row in read_history(last) if row["split"] == "validation"]
+    assert report(best)["kept_epoch"] == scores.index(min(scores)) + 1
     assert report(last)["kept_epoch"] == 3
     assert report(best)["kept_epoch"] != 3, "these settings must make the best epoch differ from the last"
     assert weights(best) != weights(last)
-
-
-def epochs(*scores_and_losses: tuple[float, float]) -> list[dict[str, float]]:
-    return [{"eval_f1": score, "eval_loss": loss} for score, loss in scores_and_losses]
-
-
-@pytest.mark.parametrize(
-    ("history", "stopped"),
-    [
-        ([(0.0, 0.7), (0.0, 0.5), (0.0, 0.3)], False),  # A rare class is not predicted yet, but the model learns.
-        ([(0.0, 0.7), (0.0, 0.8)], True),
-        ([(0.5, 0.7), (0.4, 0.5)], True),
-        ([(0.5, 0.7), (0.6, 0.9)], False),
-        ([(0.5, 0.7), (0.4, 0.5), (0.5, 0.6)], False),
-    ],
-)
-def test_an_equal_score_with_a_lower_loss_does_not_stop_a_run(
-    history: list[tuple[float, float]], stopped: bool, task: Task
-) -> None:
-    assert is_stopped_early(epochs(*history), 1, task) == stopped
-    assert not is_stopped_early(epochs(*history), None, task)
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
@@ -196,6 +175,15 @@ def test_progress_is_logged_without_a_terminal(
     lines = [message for message in caplog.messages if message.startswith("training: step")]
     assert len(lines) == 3
     assert "step 2 of 3, loss 0." in lines[1] and "left" in lines[1]
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_the_last_of_several_best_epochs_is_kept(engine: str, trained: Trained) -> None:
+    settings = {"engine": engine, "epochs": 3, "lr": 1e-6, "max_train_samples": 16}
+    best, last = trained(keep="best", **settings), trained(keep="last", **settings)
+    assert len({row["f1"] for row in read_history(best) if row["split"] == "validation"}) == 1
+    assert report(best)["kept_epoch"] == 3
+    assert weights(best) == weights(last)
 
 
 def test_max_train_samples_takes_a_sample_that_a_larger_one_contains(

@@ -56,10 +56,10 @@ def epochs_scored(history: History) -> History:
 
 
 def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
-    """Return the entry of the epoch whose weights are kept: the best, or the last one."""
-    epochs = epochs_scored(history)
+    """Return the entry of the epoch whose weights are kept: the best one (the last of several), or the last one."""
+    epochs = epochs_scored(history)[::-1]
     name = task.metric_for_best_model
-    return max(epochs, key=lambda entry: SCORES[name].sign * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
+    return max(epochs, key=lambda entry: SCORES[name].sign * entry[f"eval_{name}"]) if keep == "best" else epochs[0]
 
 
 def is_stopped_early(history: History, patience: int | None, task: Task) -> bool:

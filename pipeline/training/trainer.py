@@ -115,6 +115,10 @@ class _LogAndStopEarly(TrainerCallback):
         self._task, self._patience = task, patience
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # The Trainer would keep the first of several epochs with the best score. On small validation splits, the last
+        # one is better on test: docs/notes/results.md.
+        if kwargs["metrics"][f"eval_{args.metric_for_best_model}"] == state.best_metric:
+            state.best_metric = None
         log_epoch(state.log_history, args.num_train_epochs, self._task)
         control.should_training_stop = is_stopped_early(state.log_history, self._patience, self._task)
 
