@@ -261,7 +261,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "a column twice": (
         {"train.csv": csv(TEXTS)},
         {"text_column_names": ["text", "text"]},
-        r'data\.text_column_names must not repeat .*, got "text"',
+        r'must not name a column twice.*"text"',
     ),
     "a label twice in id2label": (
         {"train.csv": csv(rows(40, [0, 1]))},
