@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 import torch.distributed.nn.functional  # before there is a process group: pytorch/pytorch#190489
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
@@ -33,7 +32,7 @@ def connected() -> Iterator[None]:
     log.setLevel(logging.INFO if rank() == 0 else logging.ERROR)
     yield
     gc.collect()  # This frees the Trainer, which refers to itself, and its model, which refers to the group.
-    torch.distributed.destroy_process_group()  # Skipped after a failure, when it may wait for the others.
+    torch.distributed.destroy_process_group()  # not after a failure, when it may wait for the others
 
 
 def broadcast(value: Any) -> Any:

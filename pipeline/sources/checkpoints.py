@@ -139,8 +139,9 @@ def find_checkpoint(checkpoint: str) -> Checkpoint | Path:
         return directory
     raise UserError(
         f'params.yaml: model.checkpoint is "{checkpoint}", which is neither an existing directory nor a name on the '
-        'Hub with a commit. Use the path of a directory, NAME@<40-hex commit> as printed by "python -m pipeline.pin '
-        f'NAME", or one of {", ".join(CATALOG)}.'
+        'Hub with a commit. (A temporary experiment only has directories that git or "dvc add" tracks.) Use the path '
+        'of a directory, NAME@<40-hex commit> as printed by "python -m pipeline.pin NAME", or one of '
+        f"{', '.join(CATALOG)}."
     )
 
 

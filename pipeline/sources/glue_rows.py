@@ -73,7 +73,7 @@ def _published_rows(task: Task, splits: dict[str, pd.DataFrame], source: str) ->
     return tables
 
 
-def _encode(task: Task, labels: pd.Series, location: str) -> pd.Series:
+def _encode(task: Task, labels: pd.Series, place: str) -> pd.Series:
     """Return class numbers, or scores from 0 to 5. Raises UserError for any other label."""
     if task.labels:
         by_name = {name: number for number, name in enumerate(task.labels)}
@@ -86,9 +86,7 @@ def _encode(task: Task, labels: pd.Series, location: str) -> pd.Series:
         is_valid, expected = numbers.between(0, 5), "from 0 to 5"
     if not is_valid.all():
         label = labels[~is_valid].iloc[0]
-        raise UserError(
-            f"{location} has the label {literal(label)}, but a label must be {expected}. Replace its files."
-        )
+        raise UserError(f"{place} has the label {literal(label)}, but a label must be {expected}. Replace its files.")
     return numbers.astype(int) if task.labels else numbers
 
 

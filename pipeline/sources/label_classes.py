@@ -222,7 +222,7 @@ def vector_length(column: LabelColumn) -> int | None:
         if _is_vector(value, size) and len({as_bit(item) for item in value.items}) < size:
             mismatch = next(candidate for candidate in lists if not _is_vector(candidate, size))
             raise UserError(
-                f"{mismatch.location}: {column.name} is {literal(mismatch.items)}, but in {value.location} it is "
+                f"{mismatch.place}: {column.name} is {literal(mismatch.items)}, but in {value.place} it is "
                 f"{literal(value.items)}, which contains 0 or 1 twice, as in a vector with 0 or 1 for each label. "
                 "Write all labels as vectors of the same length, or write each label only once."
             )
@@ -241,7 +241,7 @@ def encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[li
     if id2label.keys() != set(labels):
         example = next(value for value in column.values if len(value.items) == length)
         raise UserError(
-            f"params.yaml: data.id2label has the labels {listing(id2label)}, but in {example.location} {column.name} "
+            f"params.yaml: data.id2label has the labels {listing(id2label)}, but in {example.place} {column.name} "
             f"is {literal(example.items)}, a vector with 0 or 1 for each of {length} labels. Give names to the labels "
             f"{listing(labels)}."
         )

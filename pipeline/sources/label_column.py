@@ -35,13 +35,13 @@ class LabelValue(NamedTuple):
 
     Attributes:
         raw: The value as it is in the file.
-        location: The file and the line of the first row that has the value.
+        place: The file and the line of the first row that has the value.
         items: The items of a list, or of a text that lists labels. For any other value, only the value itself.
         labels: The items as texts, without the missing ones.
     """
 
     raw: Any
-    location: str
+    place: str
     items: list[Any]
     labels: list[str]
 
@@ -95,7 +95,7 @@ class LabelColumn:
         first_places: dict[str, str] = {}
         for value in self.values:
             for label in value.labels:
-                first_places.setdefault(label, value.location)
+                first_places.setdefault(label, value.place)
         return first_places
 
     @cached_property
@@ -153,7 +153,7 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     may_list_labels = problem_type in (None, "multi_label_classification") and not rows[TRAIN].class_names
     separator = "[|;,]" if problem_type == "multi_label_classification" else "[|;]"
     values = []
-    for location, value in first_occurrences.items():
+    for place, value in first_occurrences.items():
         if isinstance(value, list) and value and all(item is None for item in value):
             value = None  # In a list of classes, `datasets` writes -1 for a label that is not known.
         if problem_type == "single_label_classification":
@@ -163,8 +163,8 @@ def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
                 value = labels[0] if labels else None
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
-            items = _split_text(value, separator, location, _quoted(names))
-        values.append(LabelValue(value, location, items, label_texts(items)))
+            items = _split_text(value, separator, place, _quoted(names))
+        values.append(LabelValue(value, place, items, label_texts(items)))
 
     train_labels = list(dict.fromkeys(label for value in values[:train_count] for label in value.labels))
     if not any(is_sortable_number(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
@@ -197,9 +197,9 @@ def _without_minus_ones(name: str, values: list[LabelValue]) -> list[LabelValue]
     log.info(
         "%s: %s is %s, and train has no negative label, so such labels are missing labels. If -1 is a class, list all "
         "labels in data.id2label.",
-        first.location, name, literal(first.raw),
+        first.place, name, literal(first.raw),
     )  # fmt: skip
-    missing = LabelValue(None, first.location, [None], [])
+    missing = LabelValue(None, first.place, [None], [])
     return [missing if is_minus_one(value.items) else value for value in values]
 
 
@@ -230,7 +230,7 @@ def _id2label(params: DataParams) -> dict[str, str] | None:
     return id2label
 
 
-def _split_text(text: str, separator: str, location: str, name: str) -> list[Any]:
+def _split_text(text: str, separator: str, place: str, name: str) -> list[Any]:
     """Return the items of a text that may list labels."""
     items = list_from_text(text)
     if items is not None:
@@ -242,7 +242,7 @@ def _split_text(text: str, separator: str, location: str, name: str) -> list[Any
             form = "is a JSON object"
             hint = " If it describes the column, as in exports from Qualtrics, remove the row."
         raise UserError(
-            f"{location}: {name} is {literal(text)}, which {form}. Write a JSON list, such as "
+            f"{place}: {name} is {literal(text)}, which {form}. Write a JSON list, such as "
             f'["a", "b"] or [0, 1, 0]. If it is a class, set data.problem_type=single_label_classification.{hint}'
         )
     return list(re.split(separator, text))
@@ -256,7 +256,7 @@ def _require_same_form(column: LabelColumn) -> None:
         plain_label = texts[are_lists.index(False)]
         list_label = texts[are_lists.index(True)]
         raise UserError(
-            f"{plain_label.location}: {column.name} is {literal(plain_label.raw)}, but in {list_label.location} it is "
+            f"{plain_label.place}: {column.name} is {literal(plain_label.raw)}, but in {list_label.place} it is "
             f"the list {literal(list_label.raw)}. Write all labels in the same way. If they are classes, set "
             "data.problem_type=single_label_classification."
         )
@@ -271,13 +271,12 @@ def _check_values(column: LabelColumn) -> None:
             if any(isinstance(item, dict) for item in value.items):
                 remedy = "Export the data in a flat format such as CSV, with only the label in this column."
             raise UserError(
-                f"{value.location}: {column.name} is {literal(value.raw)}. A label must be a string or a number. "
-                f"{remedy}"
+                f"{value.place}: {column.name} is {literal(value.raw)}. A label must be a string or a number. {remedy}"
             )
         numbers = [item for item in value.items if isinstance(item, (float, Decimal)) and item == item]  # without NaN
         if value.is_list and any(number % 1 for number in numbers):
             raise UserError(
-                f"{value.location}: {column.name} is {literal(value.raw)}. A list must contain labels, or 0 or 1 for "
+                f"{value.place}: {column.name} is {literal(value.raw)}. A list must contain labels, or 0 or 1 for "
                 "each label."
             )
     for label in column.first_places:

@@ -66,7 +66,7 @@ def _class_name(batch: Batch, row: int, column: str, value: Any, names: list[str
         return None
     if not 0 <= value < len(names):
         raise UserError(
-            f'{batch.where(row)}: "{column}" is {value}, but the schema of the file names only the classes 0 to '
+            f'{batch.place(row)}: "{column}" is {value}, but the schema of the file names only the classes 0 to '
             f"{len(names) - 1}. Correct the label, or add its name to the schema."
         )
     return names[value]
@@ -80,7 +80,7 @@ def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any
     for name, cell in zip(columns, cells, strict=True):
         if as_bit(cell) is None:
             raise UserError(
-                f'{batch.where(row)}: "{name}" must be 0 or 1, because data.label_column_name lists several columns, '
+                f'{batch.place(row)}: "{name}" must be 0 or 1, because data.label_column_name lists several columns, '
                 f"got {literal(cell)}. Correct it."
             )
     return [as_bit(cell) for cell in cells]

@@ -124,7 +124,7 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     problem_type: ProblemType = "single_label_classification"
     if column.first_list:
         problem_type = "multi_label_classification"
-        reason = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.location}"
+        reason = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.place}"
         _warn_if_few_lists(column)
         distinct_lists = len({frozenset(value.labels) for value in column.values if value.labels})
         if distinct_lists <= len(labels) and not vector_length(column):
@@ -210,7 +210,7 @@ def _thousands_warnings(column: LabelColumn) -> list[str]:
     first = decimals[0]
     text = str(first.raw).strip()
     return [
-        f"{first.location}: {column.name} is {literal(text)}, which is read as {float(text):g}. If the point separates "
+        f"{first.place}: {column.name} is {literal(text)}, which is read as {float(text):g}. If the point separates "
         f"thousands, write {text.replace('.', '')}."
     ]
 

@@ -70,7 +70,7 @@ def collect_rows(batches: Iterable[Batch], split: str, params: DataParams) -> Ra
         labels += label_values(batch, label_names)
         for name, values in values_by_column.items():
             values.update(map(label_text, batch.columns.get(name, ())))
-        places += map(batch.where, rows)
+        places += map(batch.place, rows)
         class_names += [name for column in label_names for name in batch.class_names.get(column, ())]
     # In a spreadsheet, an empty cell may mean 0. These rows would be dropped as rows without a label.
     for name, values in values_by_column.items():

@@ -62,11 +62,11 @@ class Batch:
         """The class names of each column that contains class numbers, if the file has such names."""
         return {} if self.schema is None else class_names(self.path, self.schema)
 
-    def where(self, row: int) -> str:
+    def place(self, row: int) -> str:
         return f"{self.path} {self.unit} {self.numbers[row]}"
 
     def error(self, row: int, reason: str) -> UserError:
-        return UserError(f"{self.where(row)} {reason}")
+        return UserError(f"{self.place(row)} {reason}")
 
     def text(self, row: int, name: str) -> str:
         """Return a field as text. It is empty if the value is missing. Raises UserError if the value is not text.
