@@ -2,12 +2,7 @@
 
 import copy
 import json
-import os
-import re
 import shlex
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -88,23 +83,6 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert {"Score", "Learning rate", "metrics/plots/history.csv", "metrics/plots/confusion.csv"} <= charts.keys()
 
 
-def test_settings_that_check_rejects_remove_no_output_and_record_no_experiment(project: Project) -> None:
-    project.repro("download")
-    project.commit("data")
-    raw = project.root / "data" / "raw"
-    modification_time = raw.stat().st_mtime_ns
-    params = (project.root / "params.yaml").read_text()
-
-    out = project.run("dvc", "exp", "run", "--set-param", "+train.learning_rate=1e-4", "download", ok=False)
-    assert re.search(r'^error: params\.yaml: train\.learning_rate is not .*"train\.lr"', out, re.M)
-    assert "Traceback" not in out
-    assert project.git("for-each-ref", "refs/exps/*/*/*") == "", "no experiment is recorded"
-    # After a failed experiment, git sometimes mistakes params.yaml for unchanged and does not restore it.
-    (project.root / "params.yaml").write_text(params)
-    assert raw.stat().st_mtime_ns == modification_time
-    assert project.git("status", "--porcelain") == ""
-
-
 @pytest.fixture
 def committed_result(project: Project) -> None:
     """Commit the result of the committed files. An earlier test may have changed the files in the workspace."""
@@ -142,25 +120,6 @@ def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> Non
     assert project.repro() == []
     assert project.git("status", "--porcelain") == ""
     assert not list((project.root / "models" / ".checkpoints").iterdir()), "finished runs leave no checkpoints"
-
-
-@pytest.mark.slow
-def test_a_killed_experiment_is_not_recorded_and_resumes(project: Project) -> None:
-    """The directory of a temporary experiment is gone by then, but its checkpoints are in the user's repository."""
-    project.set("train.epochs", "20")
-    project.set("train.lr", "2e-3")
-    project.set("runtime.save_steps", "3")
-    command = ("dvc", "exp", "run", "--temp", "--name", "killed", "predict")
-    with subprocess.Popen(command, cwd=project.root, env=project.env, start_new_session=True) as process:
-        while not list(project.root.glob("models/.checkpoints/*/*/trainer_state.json")):
-            assert process.poll() is None
-            time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode
-    out = project.run(*command)
-    assert "Running stage 'train'" in out
-    assert re.search(r"resuming from .*models/\.checkpoints/\w+/checkpoint-\d+", out)
-    assert not list((project.root / "models/.checkpoints").iterdir())
 
 
 @pytest.mark.slow
