@@ -171,10 +171,11 @@ def test_progress_is_logged_without_a_terminal(
     trained: Trained, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("pipeline.modeling.progress._SECONDS", 0)
-    trained(max_train_samples=48, logging_steps=1)
+    trained(max_train_samples=48, logging_steps=1, epochs=2)
     lines = [message for message in caplog.messages if message.startswith("training: step")]
-    assert len(lines) == 3
-    assert "step 2 of 3, loss 0." in lines[1] and "left" in lines[1]
+    assert len(lines) == 6
+    assert "step 2 of 6, loss 0." in lines[1] and "left" in lines[1]
+    assert sum(message.startswith("scoring: step 1 of ") for message in caplog.messages) == 2
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])

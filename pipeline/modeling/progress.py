@@ -31,14 +31,15 @@ class ProgressLine:
 class ScoringProgress(TrainerCallback):
     """Log the progress of the Trainer's predictions."""
 
-    def __init__(self) -> None:
-        self.on_predict()
+    _batches = 0
 
     def on_prediction_step(self, *args: Any, **kwargs: Any) -> None:
+        if self._batches == 0:
+            self._line = ProgressLine("scoring")
         self._batches += 1
         self._line.update(self._batches, len(kwargs["eval_dataloader"]))
 
     def on_predict(self, *args: Any, **kwargs: Any) -> None:
-        self._line, self._batches = ProgressLine("scoring"), 0
+        self._batches = 0
 
     on_evaluate = on_predict
