@@ -24,7 +24,7 @@ if _SCRIPT.parent == Path(__file__).resolve().parent:
 # The threads of libgomp spin while they wait for each other. If another program uses one of their cores, the others
 # spin in vain, and a training step takes up to 30 times as long (docs/notes/speed.md). With this limit, they soon give
 # up their core. KMP_BLOCKTIME does the same in libomp, which torch uses on macOS, and is untested.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on the loaded weights is noise.
 os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each of its many retries twice.

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from pipeline.core.data_card import GROUP
 from pipeline.core.messages import UserError
@@ -81,6 +80,8 @@ def labeled_rows(corpus: Corpus) -> pd.DataFrame:
 
 def _fold_numbers(groups: pd.Series, labels: NDArray[np.int64], k: int, seed: int) -> NDArray[np.int64]:
     """Return the number of the fold of each row, from 0."""
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold  # Most runs need no folds.
+
     if groups.nunique() < k:
         raise UserError(
             "data.split.fold: rows that share a text or a group stay together, and there are fewer such groups of rows "
