@@ -2,8 +2,8 @@
 
     GLUE_MIRROR=... PYTHONPATH=. python benchmarks/equal_epochs.py
 
-MiniLM, 20 runs of ten epochs, bf16, with 100 and 200 rows, of which a tenth validate. GLUE_MIRROR contains
-SST-2/train.tsv and SST-2/dev.tsv, which is the test split.
+This is 20 runs of MiniLM with ten epochs in bf16, on 100 or 200 rows. A tenth of the rows is the validation split. The
+directory GLUE_MIRROR contains SST-2/train.tsv, and SST-2/dev.tsv, which is the test split.
 """
 
 import importlib.util

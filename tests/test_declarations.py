@@ -98,7 +98,7 @@ def test_a_stage_declares_the_parameters_that_it_reads(
     keys: set[str] = set()
     with pytest.raises(Exception):  # noqa: B017 - Its inputs are missing.
         import_module(f"pipeline.{module_of(stage)}").main(Recorder(keys))
-    read = {key for key in keys if not any(other.startswith(f"{key}.") for other in keys)}
+    read = {key for key in keys if not any(longer.startswith(f"{key}.") for longer in keys)}
     declared = ("runtime", *STAGES[stage].get("params", []))
     assert {key for key in read if not any(f"{key}.".startswith(f"{name}.") for name in declared)} == set()
     assert read, "the stage reads a parameter before its inputs"
