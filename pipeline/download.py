@@ -1,6 +1,6 @@
 """Download a corpus or read your files, and report problems with the data."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset, Features, Value
 
-from pipeline.core.data_card import GROUP, LEAKAGE, DataCard
+from pipeline.core.data_card import DATA_CARD, GROUP, LEAKAGE, DataCard
 from pipeline.core.dataset_files import label_feature
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
@@ -58,7 +58,7 @@ def download(out: Path, params: DataParams) -> None:
         for split in task.splits:
             _write_split(draft, split, splits[split], task, leakage.get((split, TRAIN)))
         task.write(draft)
-        card.write(draft)
+        write_json(draft / DATA_CARD, asdict(card))
         write_json(draft / SOURCE, {"task": task.name, **corpus.origin})
 
 

@@ -15,12 +15,10 @@ import pandas as pd
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, rounded, write_details, write_json, write_text
 from pipeline.core.paths import (
-    CHECKPOINTS,
     CLASSIFIER,
     METRICS_DIR,
     PRETRAINED,
     PROVENANCE,
-    SETTINGS,
     SOURCE,
     TOKENIZATION,
     TOKENIZED,
@@ -32,12 +30,12 @@ from pipeline.core.stage import code_digest, digest, unchanged
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import with_selection_metric
 from pipeline.modeling import distributed
-from pipeline.modeling.classifier import InferenceSettings
+from pipeline.modeling.classifier import SETTINGS, InferenceSettings
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold_standardization
 from pipeline.params import Params, RuntimeParams, TrainParams
-from pipeline.training.checkpointing import run_directory
+from pipeline.training.checkpointing import CHECKPOINTS, run_directory
 from pipeline.training.history import History, epochs_scored, kept_epoch
 from pipeline.training.inputs import TrainInputs, load_inputs
 

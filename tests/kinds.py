@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 from conftest import data_params, sections
 
-from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS_DIR, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, METRICS_DIR, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.download import download
 from pipeline.params import Params, TokenizeParams
 from pipeline.sources import demo
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
+from pipeline.training.checkpointing import CHECKPOINTS
 
 SIZES = {"train": 240, "validation": 60, "test": 60}
 CITIES = ["Boston", "Chicago", "Denver"]

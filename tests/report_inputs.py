@@ -1,15 +1,15 @@
 """Write all inputs of the report stage for each type of task. The evaluate stage computes the metrics."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
 
-from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
-from pipeline.core.output import write_details
+from pipeline.core.data_card import DATA_CARD, LEAKAGE, DataCard, Leak, SplitCard
+from pipeline.core.output import write_details, write_json
 from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, TOKENIZATION, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
@@ -124,12 +124,12 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         write_predictions(root / PREDICTIONS, split, task, columns["idx"], known_labels, logits)
         weaker = np.where(rng.random((n, 1)) < 0.5, logits, rng.permutation(logits))
         write_predictions(root / LINEAR, split, task, columns["idx"], known_labels, weaker)
-    DataCard(
+    card = DataCard(
         splits=cards,
         leakage=[Leak(later=split, earlier="train", rows=1, texts=3) for split in task.predicted_splits],
-        shifts={split: Shift(p=0.3, label=0 if task.labels else None) for split in task.scored_splits},
         warnings=WARNINGS,
-    ).write(root / RAW)
+    )
+    write_json(root / RAW / DATA_CARD, asdict(card))
     provenance = {
         "checkpoint": {"checkpoint": "a local directory", "revision": None},
         "code": "0123456789abcdef",

@@ -13,13 +13,15 @@ import shutil
 import sys
 import time
 from contextlib import chdir
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.data_card import DataCard, SplitCard
+from pipeline.core.data_card import DATA_CARD, DataCard, SplitCard
+from pipeline.core.output import write_json
 from pipeline.core.paths import LINEAR, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import scores
@@ -76,7 +78,8 @@ def download(root: Path, params: Params) -> None:
     (root / RAW).mkdir(parents=True, exist_ok=True)
     task = task_by_name(params.data.task)
     task.write(root / RAW)
-    DataCard(splits={"train": SplitCard(rows=TRAIN_ROWS)}, leakage=[], shifts={}, warnings=[]).write(root / RAW)
+    card = DataCard(splits={"train": SplitCard(rows=TRAIN_ROWS)}, leakage=[], warnings=[])
+    write_json(root / RAW / DATA_CARD, asdict(card))
     for split, n in (("validation", 100), ("test", 300)):
         rows = [
             {"idx": 2 * i, "label": min(i % 3, 1), "sentence1": f"{split} pair {i}", "sentence2": HOSTILE}

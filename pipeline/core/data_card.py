@@ -1,18 +1,20 @@
 """The data card: counts and warnings about the data. Download writes and logs them, and the report shows them."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from pipeline.core.output import write_json
 from pipeline.core.paths import read_output
+from pipeline.core.task import Task
+from pipeline.core.text import format_number, literal
 
 DATA_CARD = "data_card.json"
 # A column of validation and test: 2 if the whole row is also in train, 1 if only one of its texts is, and otherwise 0.
 LEAKAGE = "leakage"
 GROUP = "sample_group"  # a column of train: rows with the same number share a text or a value in data.split.column
 MAX_TRUNCATED = 0.05  # a proportion: there is a warning if more examples are truncated
+_SOME_LABELS = 20  # With more than twice as many, the label table has the most frequent and the rarest of them.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +22,12 @@ class SplitCard:
     """Counts of the rows of a split."""
 
     rows: int
+    longest: int = 0  # the length of the longest text, in characters
     labels: list[int] = field(default_factory=list)  # the rows of each class or label, if the split has labels
     numbers: dict[str, float] = field(default_factory=dict)  # mean, std, min and max of the labels of a regression
+    half_empty: int = 0  # pairs with an empty text
     repeated: int = 0  # rows that also occur earlier in the split
     contradictory: int = 0  # repeated rows that also occur earlier with a different label
-    identical: int = 0  # pairs of the same text twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,31 +42,34 @@ class Leak:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shift:
-    """A test of whether the labels of a split have the same distribution as the labels of train."""
-
-    p: float
-    label: int | None  # the class or label whose proportion differs most; None for a regression
-
-    @property
-    def significant(self) -> bool:
-        return self.p < 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
 class DataCard:
     """Counts and warnings that a user should see before training."""
 
     splits: dict[str, SplitCard]
     leakage: list[Leak]
-    shifts: dict[str, Shift]
     warnings: list[str]  # one line for each problem, with the number of rows and the first of them
-
-    def write(self, directory: Path) -> None:
-        write_json(directory / DATA_CARD, asdict(self))
 
 
 def read_data_card(directory: Path) -> DataCard:
     """Read the data card in an output of download. Raises UserError if it is missing or damaged."""
     card = TypeAdapter(DataCard)
     return read_output(directory / DATA_CARD, "download", lambda path: card.validate_json(path.read_bytes()))
+
+
+def label_table(task: Task, card: DataCard) -> list[list[str]]:
+    """Return the label table, with a column for each split. The most frequent labels of train come first."""
+    splits = [card.splits[split] for split in task.splits]
+    table = [["", *task.splits], ["rows", *(f"{split.rows:,}" for split in splits)]]
+    table.append(["longest text", *(f"{split.longest:,}" for split in splits)])
+    for name in splits[0].numbers:
+        table.append([name, *(format_number(split.numbers[name]) if split.numbers else "?" for split in splits)])
+    labels = []
+    for n in sorted(range(len(task.labels)), key=lambda number: -splits[0].labels[number]):
+        counts = (
+            f"{split.labels[n]:,} ({split.labels[n] / split.rows:.1%})" if split.labels else "?" for split in splits
+        )
+        labels.append([literal(task.labels[n]), *counts])
+    if len(labels) > 2 * _SOME_LABELS:  # The rarest labels stay, because they may be mistakes.
+        more = f"... {len(labels) - 2 * _SOME_LABELS:,} more labels"
+        labels[_SOME_LABELS:-_SOME_LABELS] = [[more, *[""] * len(splits)]]
+    return table + labels

@@ -23,12 +23,9 @@ LINEAR = Path("data/baseline")  # the predictions of the linear model
 PRETRAINED = Path("models/pretrained")
 CLASSIFIER = Path("models/classifier")
 METRICS_DIR = Path("metrics")
-CHECKPOINTS = Path("models/.checkpoints")
 BASE_MODELS = Path("models/base")  # local base models, which the stage pretrained depends on
-RUNS = Path("runs")  # where TensorBoard writes
 
 TOKENIZATION = "tokenization.json"  # in data/tokenized: how the texts were tokenized
-SETTINGS = "inference.json"  # in models/classifier: how to use the model
 PROVENANCE = "provenance.json"  # in models/classifier, data/predictions and data/baseline: what the model is made from
 SOURCE = "source.json"  # in a directory of data or of a base model: its origin and checksums
 

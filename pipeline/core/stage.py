@@ -10,7 +10,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import PARAMS, PROJECT
 from pipeline.core.yaml12 import read_yaml
 
-CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
+CODE = {".py", ".jinja", ".js", ".css", ".csv"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
 
 @contextmanager

@@ -28,10 +28,10 @@ def format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def quoted(value: Any, longest: int = 60) -> str:
+def quoted(value: Any) -> str:
     """Format a value of params.yaml as JSON in one line, shortened to a readable length."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def literal(value: object) -> str:

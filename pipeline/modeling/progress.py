@@ -1,4 +1,4 @@
-"""Log the progress of a long computation when there is no terminal, where progress bars are off."""
+"""Log the progress of a long computation if there is no terminal that could show a progress bar."""
 
 import sys
 import time
@@ -31,15 +31,15 @@ class ProgressLine:
 class ScoringProgress(TrainerCallback):
     """Log the progress of the Trainer's predictions."""
 
-    _batches = 0
+    _line: ProgressLine | None = None
 
     def on_prediction_step(self, *args: Any, **kwargs: Any) -> None:
-        if self._batches == 0:
-            self._line = ProgressLine("scoring")
+        if self._line is None:
+            self._line, self._batches = ProgressLine("scoring"), 0
         self._batches += 1
         self._line.update(self._batches, len(kwargs["eval_dataloader"]))
 
-    def on_predict(self, *args: Any, **kwargs: Any) -> None:
-        self._batches = 0
+    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        self._line = None
 
-    on_evaluate = on_predict
+    on_predict = on_evaluate

@@ -79,7 +79,6 @@ TEMPLATES.filters |= {
     "metric_title": lambda name: SCORES[name].title,
     "is_error": lambda name: METRICS[name].is_error,
     "number": format_number,
-    "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
     "percent": lambda proportion: _UNDEFINED if proportion is None else percent(proportion),
     "sha256": _sha256,
     "signature_line": as_line,

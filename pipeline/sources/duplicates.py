@@ -53,15 +53,12 @@ def _normalize(texts: pd.Series) -> list[str]:
 def flag_duplicates(hashes: pd.DataFrame) -> pd.DataFrame:
     """Flag the duplicates among the rows of a split.
 
-    The columns are "repeated" (an earlier row has the same texts), "contradictory" (an earlier row has the same texts
-    and a different label) and "identical" (both texts of a pair are the same).
+    The columns are "repeated" (an earlier row has the same texts) and "contradictory" (it also has another label).
     """
-    flags = pd.DataFrame({"repeated": hashes.duplicated("row"), "contradictory": False, "identical": False})
+    flags = pd.DataFrame({"repeated": hashes.duplicated("row"), "contradictory": False})
     if "label" in hashes:
         differs_from_first = hashes["label"] != hashes.groupby("row")["label"].transform("first")
         flags["contradictory"] = differs_from_first.groupby(hashes["row"]).cummax()
-    if "text_1" in hashes:
-        flags["identical"] = hashes["text_0"] == hashes["text_1"]
     return flags
 
 

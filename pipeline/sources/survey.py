@@ -3,9 +3,8 @@
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import chi2_contingency, ks_2samp
 
-from pipeline.core.data_card import DataCard, Leak, Shift, SplitCard
+from pipeline.core.data_card import DataCard, Leak, SplitCard
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import listing, literal
 from pipeline.sources.corpus import describe_rows
@@ -16,7 +15,6 @@ _MAX_LEAKED = 0.05  # a proportion: with more rows that are also in train, the w
 _DUPLICATES = {
     "repeated": "rows that duplicate an earlier row",
     "contradictory": "rows that duplicate an earlier row but have a different label",
-    "identical": "pairs of a text with itself",
 }
 
 Counts = NDArray[np.int64]
@@ -45,6 +43,7 @@ def survey(
                 duplicates.append(f"{split} has {description}: {describe_rows(rows['idx'], flags[flag])}")
         cards[split] = SplitCard(
             rows=len(rows),
+            longest=int(max(rows[name].str.len().max() for name in task.text_columns)),
             labels=counts[split].tolist() if split in counts else [],
             numbers={} if task.labels or "label" not in rows else _summarize(rows["label"].astype(float)),
             **{flag: int(flags[flag].sum()) for flag in _DUPLICATES},
@@ -55,30 +54,11 @@ def survey(
         warnings += _leak_warnings(leak, flags, splits[later]["idx"])
         leaks.append(leak)
     warnings += _class_warnings(task, splits, counts)
-    shifts = {
-        split: _label_shift(task, splits[TRAIN], rows)
-        for split, rows in splits.items()
-        if split != TRAIN and "label" in rows
-    }
-    for split, shift in shifts.items():
-        if shift.significant:
-            warning = f"{split} has labels that are distributed differently from those of train (p = {shift.p:.2g})"
-            if shift.label is not None:
-                in_split = _format_rows(shift.label, counts[split], cards[split])
-                in_train = _format_rows(shift.label, counts[TRAIN], cards[TRAIN])
-                label = literal(task.labels[shift.label])
-                warning += f". The clearest difference is for {label}: {in_split} in {split}, {in_train} in train"
-            warnings.append(warning)
-    return DataCard(splits=cards, leakage=leaks, shifts=shifts, warnings=warnings + duplicates)
-
-
-def _format_rows(label: int, counts: Counts, card: SplitCard) -> str:
-    """Format the number and the percentage of the rows of a split that have a label."""
-    return f"{counts[label]:,} of {card.rows:,} rows ({counts[label] / card.rows:.1%})"
+    return DataCard(splits=cards, leakage=leaks, warnings=warnings + duplicates)
 
 
 def _summarize(targets: pd.Series) -> dict[str, float]:
-    return {"mean": targets.mean(), "std": targets.std(ddof=0), "min": targets.min(), "max": targets.max()}
+    return {"mean": targets.mean(), "std": targets.std(), "min": targets.min(), "max": targets.max()}
 
 
 def _count_labels(task: Task, rows: pd.DataFrame) -> Counts:
@@ -133,27 +113,3 @@ def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[st
             f"({len(rare) / len(task.labels):.1%}), which is too few to learn them well: {names}"
         )
     return warnings
-
-
-def _label_shift(task: Task, train: pd.DataFrame, later: pd.DataFrame) -> Shift:
-    """Test whether the labels of a split have the same distribution as the labels of train."""
-    if not task.labels:
-        test = ks_2samp(train["label"].astype(float), later["label"].astype(float), method="asymp")
-        return Shift(p=float(test.pvalue), label=None)
-    counts = np.array([_count_labels(task, rows) for rows in (train, later)])
-    sizes = np.array([[len(train)], [len(later)]])
-    if task.problem_type == "single_label_classification":
-        return Shift(p=_chi_square(counts), label=int(np.abs(np.diff(counts / sizes, axis=0)).argmax()))
-    without = sizes - counts
-    p = [_chi_square(np.stack([counts[:, label], without[:, label]], axis=1)) for label in range(len(task.labels))]
-    return Shift(p=min(1.0, min(p) * len(p)), label=int(np.argmin(p)))  # Bonferroni's correction
-
-
-def _chi_square(counts: Counts) -> float:
-    """Return the p-value of Pearson's chi-square test that two splits have the same distribution of labels.
-
-    Args:
-        counts: A row for each split, and a column for each label.
-    """
-    has_rows = counts.any(axis=0)
-    return float(chi2_contingency(counts[:, has_rows], correction=False).pvalue)

@@ -11,9 +11,12 @@ from typing import NoReturn
 
 from filelock import FileLock
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from pipeline.core.messages import log
 from pipeline.modeling import distributed
+
+CHECKPOINTS = Path("models/.checkpoints")
 
 
 @contextmanager
@@ -41,7 +44,9 @@ def run_directory(root: Path, key: str) -> Iterator[Path]:
 
 def newest_checkpoint(directory: Path) -> Path | None:
     """Return the newest complete checkpoint, or None. The Trainer writes trainer_state.json last."""
-    for path in sorted(directory.glob("checkpoint-*"), key=lambda path: int(path.name[11:]), reverse=True):
+    prefix = f"{PREFIX_CHECKPOINT_DIR}-"
+    steps = sorted((int(path.name.removeprefix(prefix)) for path in directory.glob(f"{prefix}*")), reverse=True)
+    for path in (directory / f"{prefix}{step}" for step in steps):
         try:
             json.loads((path / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
         except (OSError, ValueError):

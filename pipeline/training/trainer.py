@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback
 
-from pipeline.core.paths import RUNS, users_path
+from pipeline.core.paths import users_path
 from pipeline.core.task import Task
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
@@ -53,7 +53,7 @@ def fit(
         if is_stopped_early(state.log_history, params.early_stopping_patience, task):
             arguments.num_train_epochs = round(state.epoch)  # Otherwise, the Trainer continues after the early stop.
     # By default, TensorBoard writes next to the checkpoints, which are removed at the end.
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(users_path(RUNS).absolute() / checkpoints.name))
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(users_path("runs").absolute() / checkpoints.name))
     with rejecting_values():
         trainer = CorrectedTrainer(
             model=inputs.model,
