@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.core.data_card import GROUP, LEAKAGE
+from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError, printable
 from pipeline.core.paths import BASE_MODELS, CLASSIFIER, PARAMS, PRETRAINED, users_path
 from pipeline.core.task import ProblemType
@@ -28,7 +28,7 @@ from pipeline.core.text import closest_match, quoted
 from pipeline.core.yaml12 import read_yaml
 
 LOCAL = "python -m"  # runtime.launcher for training in a single process on this machine
-_RESERVED_COLUMNS = ("label", "labels", "idx", "prediction", LEAKAGE, GROUP)
+_RESERVED_COLUMNS = ("label", "labels", "idx", "prediction", LEAKAGE)
 
 # Fields of transformers' TrainingArguments, and the keys that set them.
 RENAMED = {
@@ -60,6 +60,14 @@ def _check_fold(fold: str) -> str:
     if not numbers or int(numbers[2]) < 2 or int(numbers[1]) > int(numbers[2]):
         raise ValueError('must be null, or the number of a fold and the number of folds, such as "1/5"')
     return fold
+
+
+def _check_encoding(encoding: str) -> str:
+    try:
+        "".encode(encoding)
+    except LookupError:
+        raise ValueError("must be an encoding that Python knows, such as utf-8, cp1252 or utf-16") from None
+    return encoding
 
 
 def _pairs_to_mapping(value: Any) -> Any:
@@ -107,7 +115,7 @@ class Section(BaseModel):
 
 
 class SplitParams(Section):
-    type: Literal["fixed", "random", "stratify", "group", "datetime", "hash"]
+    type: Literal["fixed", "stratify", "group", "datetime"]
     column: str | None
     seed: Seed
     fold: Annotated[str, AfterValidator(_check_fold)] | None
@@ -117,8 +125,8 @@ class SplitParams(Section):
 class DataParams(Section):
     """The section `data`.
 
-    `task`, `name`, `on_missing`, `on_leakage`, `split.seed` and `split.fold` are for every task. The other keys
-    describe custom files or a dataset of the Hub.
+    `task`, `name`, `on_missing`, `on_leakage`, `corrections`, `split.seed` and `split.fold` are for every task. The
+    other keys describe custom files or a dataset of the Hub.
     """
 
     task: Literal["custom", "hub", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
@@ -128,16 +136,18 @@ class DataParams(Section):
     splits: dict[str, str] | None
     directory: str
     delimiter: Literal[",", ";", "|", "\t"] | None
-    encoding: str  # The readers of files reject an unknown one.
+    encoding: Annotated[str, AfterValidator(_check_encoding)]
     header: bool
     text_column_names: list[str]
     label_column_name: str | list[str]
+    label_separator: Annotated[str, Field(min_length=1)] | None
     problem_type: ProblemType | None
     id2label: Annotated[dict[str, str] | list[str] | None, BeforeValidator(_pairs_to_mapping)]
     split: SplitParams
     on_missing: Literal["error", "drop"]
     on_leakage: Literal["error", "warn", "drop"]
     slice_columns: list[str]
+    corrections: str
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -188,9 +198,6 @@ class DataParams(Section):
         valid = self.split.type != "datetime" or self.split.column is not None
         requirement = 'must name the column with the times if data.split.type is "datetime"'
         _require(valid, "data.split.column", requirement, None)
-        valid = self.split.type != "random" or self.split.column is None
-        requirement = 'must be null if data.split.type is "random"'
-        _require(valid, "data.split.column", requirement, self.split.column)
 
 
 def _reject_output(checkpoint: str) -> str:

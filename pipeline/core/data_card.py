@@ -12,7 +12,6 @@ from pipeline.core.text import format_number, literal
 DATA_CARD = "data_card.json"
 # A column of validation and test: 2 if the whole row is also in train, 1 if only one of its texts is, and otherwise 0.
 LEAKAGE = "leakage"
-GROUP = "sample_group"  # a column of train: rows with the same number share a text or a value in data.split.column
 MAX_TRUNCATED = 0.05  # a proportion: there is a warning if more examples are truncated
 _SOME_LABELS = 20  # With more than twice as many, the label table has the most frequent and the rarest of them.
 

@@ -1,53 +1,45 @@
 """Find rows that occur more than once, within a split or across splits, by hashes of their texts.
 
-Two texts are the same if they have the same words and emoji, regardless of case, spaces and punctuation. Two pairs are
-the same even if their texts are in a different order.
+Two texts are the same if they differ only in case, spaces and ASCII punctuation, unless they have nothing else. Two
+pairs are the same even if their texts are in a different order.
 """
 
-from collections.abc import Iterable
-from hashlib import blake2b
+import re
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-_EMOJI = r"\x{2600}-\x{27BF}\x{2B50}\x{1F000}-\x{1FAFF}"  # ranges for RE2
+_SEPARATORS = re.compile(r"[\s!-/:-@\[-`{-~]+")  # spaces and ASCII punctuation
 
 Hashes = NDArray[np.uint64]
 
 
-def hash_rows(rows: pd.DataFrame, text_columns: list[str]) -> pd.DataFrame:
-    """Return hashes of the rows of a split. They are the same on every machine.
+def hash_column(values: pd.Series) -> Hashes:
+    """Return hashes that are the same on every machine."""
+    hashes: Hashes = pd.util.hash_array(values.to_numpy(dtype=object), categorize=False)
+    return hashes
 
-    The columns are "text_0" and for pairs "text_1" (the texts), "row" (all texts of a row), and "label" if the rows
-    have labels.
-    """
-    columns = {f"text_{n}": hash_column(_normalize(rows[name])) for n, name in enumerate(text_columns)}
-    hashes = pd.DataFrame(columns, rows.index)
+
+def hash_rows(rows: pd.DataFrame, text_columns: list[str]) -> pd.DataFrame:
+    """Return hashes of rows: "text_0" and for pairs "text_1", "row" (all texts), and "label" if there are labels."""
+    texts = [rows[name].map(_normalize) for name in text_columns]
+    if len(texts) == 2:  # An empty text must not connect all pairs that have one.
+        first, second = texts
+        texts = [first.mask(first == "", second), second.mask(second == "", first)]
+    hashes = pd.DataFrame({f"text_{n}": hash_column(column) for n, column in enumerate(texts)}, rows.index)
     hashes["row"] = hashes["text_0"]
-    if len(columns) == 2:
+    if len(texts) == 2:
         first, second = np.sort(hashes[["text_0", "text_1"]].to_numpy(), axis=1).T
         # Two odd constants mix the sorted hashes into one. Overflow wraps around, which is fine for a hash.
         hashes["row"] = first * np.uint64(0x9E3779B97F4A7C15) + second * np.uint64(0xC2B2AE3D27D4EB4F)
     if "label" in rows:
-        hashes["label"] = hash_column(map(str, rows["label"]))
+        hashes["label"] = hash_column(rows["label"].map(str))
     return hashes
 
 
-def hash_column(texts: Iterable[str]) -> Hashes:
-    digests = (blake2b(text.encode(), digest_size=8).digest() for text in texts)
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
-
-
-def _normalize(texts: pd.Series) -> list[str]:
-    """Lowercase, drop punctuation and collapse whitespace. Keep emoji, and the punctuation of a text without words."""
-    lower = pc.utf8_lower(pa.array(texts, pa.string()))
-    with_spaces = pc.replace_substring_regex(lower, f"([{_EMOJI}])", r" \1 ")
-    words = pc.utf8_trim(pc.replace_substring_regex(with_spaces, rf"[^\p{{L}}\p{{M}}\p{{N}}{_EMOJI}_]+", " "), " ")
-    normalized: list[str] = pc.if_else(pc.equal(words, ""), pc.utf8_trim_whitespace(lower), words).to_pylist()
-    return normalized
+def _normalize(text: str) -> str:
+    return _SEPARATORS.sub(" ", text.lower()).strip() or text.strip()
 
 
 def flag_duplicates(hashes: pd.DataFrame) -> pd.DataFrame:

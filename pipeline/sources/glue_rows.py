@@ -64,7 +64,7 @@ def _published_rows(task: Task, splits: dict[str, pd.DataFrame], source: str) ->
         if split not in task.unlabeled_splits:
             rows = rows.assign(label=_encode(task, rows["label"], f"{source}: {split}"))
             columns = [*task.text_columns, "label", "idx"]
-        tables[split] = rows[columns].reset_index(drop=True)
+        tables[split] = rows[columns].set_axis([f"{split} row {idx}" for idx in rows["idx"]])
         if task.name == "mrpc" and (sha256 := rows_sha256(tables[split])) != MRPC_SHA256[split]:
             raise UserError(
                 f"{source}: the rows of {split} are not the published ones: their sha256 starts with {sha256:.12}, not "

@@ -1,26 +1,29 @@
-"""Infer what the labels of custom files are (classes, several labels per row, or numbers), and encode them.
+"""Read the labels of custom files and Hub datasets. A cell has one label, or several in one of these forms:
 
-`label_values` reads a single cell, `label_column` the whole column, and `label_classes` finds the classes in it.
+1. A list, in JSON, Parquet or a Hub dataset.
+2. A text with `data.label_separator` between the labels.
+3. A list of 0 and 1, with one number for each label. All lists have the same length.
+4. Several columns that contain 0 or 1, one column for each label.
+
+The labels of train decide what the task is. A label that train does not have is an error, unless `data.id2label` lists
+it.
 """
 
-import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
-from pipeline.sources.label_classes import MAX_INTEGERS, encode_vectors, find_classes, vector_length
-from pipeline.sources.label_column import LabelColumn, LabelValue, read_column
-from pipeline.sources.label_values import is_code, is_integer, is_number, is_sortable_number, label_text
-from pipeline.sources.raw_rows import RawRows
-from pipeline.tabular.reading import is_missing
+from pipeline.sources.tables import Table
 
 # The metrics of each problem type. Verdicts are based on the first one.
 DEFAULT_METRICS = {
@@ -29,209 +32,211 @@ DEFAULT_METRICS = {
     "multi_label_classification": ["f1_micro", "f1_macro", "accuracy"],
     "regression": ["pearson", "spearmanr", "rmse"],
 }
-_MIN_LIST_PROPORTION = 0.05  # the proportion of the rows below which lists of labels may be a mistake
+_MAX_INTEGERS = 20
+_MAX_CLASSES = 1000
 _MAX_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
-# Numbers as people write them, such as 0,5 or 1.234,5 or 1,234 or 85%, and plain numbers.
-_WRITTEN_NUMBER = re.compile(r"[+\-\u2212]?\d+(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)?(?:e[+-]?\d+)?\s*%?", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)  # 007 is a name.
+_WHOLE_FLOAT = re.compile(r"([+-]?(?:0|[1-9]\d*))\.0*")
+_BITS = {"0": 0, "1": 1, "false": 0, "true": 1}
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The encoded labels of all splits.
+    """The encoded labels.
 
     Attributes:
         names: The names of the classes or labels, in the order of the model's outputs; empty for a regression.
-        splits: For each split with labels, the class, the list of 0 and 1, or the target of each row. It is None if the
-            row has no label.
-        warnings: What the user should know about the labels.
+        splits: For each split with labels, the class, the list of 0 and 1, or the target of each row, or None.
     """
 
     problem_type: ProblemType
     names: list[str]
     splits: dict[str, pd.Series]
-    warnings: list[str]
 
     @property
     def metrics(self) -> list[str]:
         binary = self.problem_type == "single_label_classification" and len(self.names) == 2
         return DEFAULT_METRICS["binary" if binary else self.problem_type]
 
+    @property
+    def similar(self) -> list[str]:
+        """The names that differ from another name only in case or spaces."""
+        by_spelling: dict[str, list[str]] = {}
+        for name in self.names:
+            by_spelling.setdefault("".join(name.split()).casefold(), []).append(name)
+        return [name for names in by_spelling.values() if len(names) > 1 for name in names]
 
-def read_labels(rows: Mapping[str, RawRows], params: DataParams) -> Labels:
-    """Infer the problem type and the classes, and encode the labels. If no row of test has a label, test is left out.
 
-    Args:
-        rows: The rows of each split that the source has, train first.
+def label_columns(params: DataParams) -> list[str]:
+    """Return the column with the labels, or several columns that contain 0 or 1, one for each label."""
+    return [params.label_column_name] if isinstance(params.label_column_name, str) else params.label_column_name
+
+
+def read_labels(tables: Mapping[str, Table], params: DataParams) -> Labels:
+    """Infer the form of the labels from train, and encode them. If no row of test has a label, test is left out.
 
     Raises:
-        UserError: A value cannot be a label, or the labels do not fit data.problem_type or data.id2label.
+        UserError: A label has another form, is not a label of train, or does not fit data.id2label.
     """
-    column = read_column(rows, params)
-    problem_type = column.problem_type or _infer_problem_type(column)
-    warnings: list[str] = []
-    names: list[str] = []
-    encoded: list[Any]  # the class, the list of 0 and 1, or the target of each value
+    columns = label_columns(params)
+    labels = {split: _read_column(table, columns, params.label_separator) for split, table in tables.items()}
+    train = [label for label in labels[TRAIN] if label is not None]
+    schema = [_label(name) for name in tables[TRAIN].classes.get(columns[0], [])]
+    if "test" in labels and _are_unknown(labels["test"], [*train, *(params.id2label or ())]):
+        log.info("test has no labels: each one is empty or -1")
+        del labels["test"]
+    problem_type = params.problem_type or _infer(train, columns, named=bool(params.id2label or schema))
     if problem_type == "regression":
-        encoded = _read_targets(column)
-        warnings = _thousands_warnings(column)
-    elif problem_type == "multi_label_classification" and (length := vector_length(column)):
-        names, encoded = encode_vectors(column, length)
-    else:
-        names, numbers, warnings = find_classes(column)
-        if problem_type == "single_label_classification":
-            encoded = [numbers.get(value.labels[0]) if value.labels else None for value in column.values]
-        else:
-            encoded = [_multi_hot(value, numbers, len(names)) for value in column.values]
-            _log_rows_without_labels(column, encoded)
-    by_value = pd.Series(encoded, dtype=object)
-    splits = {
-        split: by_value.iloc[positions.to_numpy()]
-        for split, positions in column.positions.items()
-        if split != "test" or column.labeled_counts[split]
-    }
-    return Labels(problem_type, names, splits, [*_class_number_warnings(rows, column), *warnings])
+        if params.id2label:
+            raise UserError("data.id2label names classes, but the problem is a regression. Set one of them to null.")
+        return Labels(problem_type, [], {split: _encode(column, _target) for split, column in labels.items()})
+    several = problem_type == "multi_label_classification"
+    if several and (length := _vector_length(train)):
+        columns = [str(position) for position in range(length)]
+        labels = {split: _encode(column, partial(_ones, names=columns)) for split, column in labels.items()}
+    names = _names([label for label in labels[TRAIN] if label is not None], schema, columns, params)
+    numbers = {label: number for number, label in enumerate(names)}
+    encode = partial(_class_number, numbers=numbers, several=several)
+    encoded = {split: _encode(column, encode) for split, column in labels.items()}
+    if several and (empty := sum(label == [] for label in labels[TRAIN])):
+        log.info("%s of %s rows of train have none of the labels", f"{empty:,}", f"{len(labels[TRAIN]):,}")
+    return Labels(problem_type, list(names.values()), encoded)
 
 
-def _class_number_warnings(rows: Mapping[str, RawRows], column: LabelColumn) -> list[str]:
-    """Return a warning for each split without a schema whose labels may be names or class numbers.
-
-    If the schema of train has the names 1 to 5, the label 1 may be the name 1, or the class number of the name 2.
-    """
-    names = rows[TRAIN].class_names
-    class_numbers = {str(number) for number in range(len(names))}
-    if column.id2label or set(names) == class_numbers or not all(map(is_integer, names)):
-        return []
-    warnings = []
-    for split, part in rows.items():
-        labels = part.labels.map(label_text).dropna()
-        if len(labels) and not part.class_names and class_numbers.issuperset(labels):
-            warnings.append(
-                f"{labels.index[0]}: {column.name} is {literal(labels.iloc[0])}, which is read as a class name, "
-                f"because the schema of train has the names {listing(names)}. If the labels of {split} are class "
-                "numbers, which start at 0, write the names instead."
-            )
-    return warnings
+def _read_column(table: Table, columns: Sequence[str], separator: str | None) -> pd.Series:
+    """Return the label of each row: a text, a list of texts, or None if it is missing."""
+    index = table.rows.index
+    if columns[0] not in table.rows:  # Only test may lack labels.
+        return pd.Series([None] * len(index), index, dtype=object)
+    if len(columns) == 1:
+        cells = table.rows[columns[0]]
+        if separator is not None:
+            cells = [[item for item in str(cell).split(separator) if item.strip()] for cell in cells]
+        return pd.Series([_label(cell) for cell in cells], index, dtype=object)
+    rows = [[_label(cell) for cell in row] for row in zip(*(table.rows[name] for name in columns), strict=True)]
+    complete = pd.Series([None if None in row else row for row in rows], index, dtype=object)
+    return _encode(complete, partial(_ones, names=columns))
 
 
-def _infer_problem_type(column: LabelColumn) -> ProblemType:
-    labels = column.train_labels
-    has_names = bool(column.id2label or column.schema_names)
-    if not column.first_list and not has_names:
-        _check_written_numbers(column)
-    are_numbers = all(is_sortable_number(label) and not is_code(label) for label in labels)
-    are_integers = all(map(is_integer, labels))
+def _label(value: Any) -> Any:
+    """Return a label as text, with the same spelling for 1 and 1.0, a list of labels, or None if it is missing."""
+    if isinstance(value, list):
+        labels = [label for label in map(_label, value) if label is not None]
+        return labels if labels or not value else None  # `datasets` writes a list of -1 if the classes are unknown.
+    text = f"{value:f}" if isinstance(value, Decimal) else "" if value is None else str(value).strip()
+    whole = _WHOLE_FLOAT.fullmatch(text)  # pandas writes 1 as 1.0 if another value is missing.
+    return (whole[1] if whole else text) or None
+
+
+def _are_unknown(test: pd.Series, known: Iterable[Any]) -> bool:
+    """Return whether each label of test is missing or -1, and -1 is not a known label."""
+    unknown = all(label is None or {*([label] if isinstance(label, str) else label)} <= {"-1"} for label in test)
+    return unknown and "-1" not in known
+
+
+def _infer(train: Sequence[Any], columns: Sequence[str], named: bool) -> ProblemType:
+    name = ", ".join(f'"{column}"' for column in columns)
     problem_type: ProblemType = "single_label_classification"
-    if column.first_list:
-        problem_type = "multi_label_classification"
-        reason = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.place}"
-        _warn_if_few_lists(column)
-        distinct_lists = len({frozenset(value.labels) for value in column.values if value.labels})
-        if distinct_lists <= len(labels) and not vector_length(column):
-            log.warning(
-                "%s has %d labels, but only %d distinct lists of labels. If each text has exactly one label, such as "
-                '"Books|Fiction", set data.problem_type=single_label_classification (in init, '
-                "--problem-type single_label_classification).",
-                column.name, len(labels), distinct_lists,
-            )  # fmt: skip
-    elif column.id2label:
-        reason = "the classes in data.id2label"
-    elif column.schema_names:
-        reason = f"class names in the schema of the data ({listing(column.schema_names)})"
-    elif are_numbers and not are_integers:
-        fractions = [label for label in labels if not is_integer(label)]
-        problem_type = "regression"
-        reason = f"numbers that are not whole in {column.describe_occurrences(fractions)}"
-    elif are_numbers and len(labels) > MAX_INTEGERS:
-        problem_type, reason = "regression", f"more than {MAX_INTEGERS} distinct whole numbers"
+    if any(isinstance(label, list) for label in train):
+        problem_type, reason = "multi_label_classification", "several labels per row"
     else:
-        form = "whole numbers" if are_numbers else "values"
-        reason = f"{len(labels):,} distinct {form} ({listing(labels, 3)})"
-    log.info(
-        "Inferred problem_type %s: column %s has %s. Set data.problem_type to override.",
-        problem_type, column.name, reason,
-    )  # fmt: skip
+        distinct = dict.fromkeys(train)
+        values = f"{len(distinct):,} distinct values ({listing(distinct, 3)})"
+        reason = values
+        if not named and all(map(_NUMBER.fullmatch, distinct)):
+            if not all(float(label).is_integer() for label in distinct):
+                problem_type, reason = "regression", "numbers that are not whole"
+            elif len(distinct) > _MAX_INTEGERS:
+                raise UserError(
+                    f"data.label_column_name: {name} has {values}. Set data.problem_type (in init, --kind) to "
+                    "regression, or to single_label_classification if each number is a class."
+                )
+    log.info("Inferred problem_type %s: %s has %s. Set data.problem_type to override.", problem_type, name, reason)
     return problem_type
 
 
-def _warn_if_few_lists(column: LabelColumn) -> None:
-    lists, rows = column.list_rows, sum(column.labeled_counts.values())
-    if lists < _MIN_LIST_PROPORTION * rows:
-        log.warning(
-            "%s has a list of labels in only %s of %s rows (%.1f%%). If these are single labels that contain a "
-            "separator, set data.problem_type to single_label_classification.",
-            column.name, f"{lists:,}", f"{rows:,}", 100 * lists / rows,
-        )  # fmt: skip
-
-
-def _check_written_numbers(column: LabelColumn) -> None:
-    """Raise UserError if most labels are numbers, but some have a decimal comma, a separator or a percent sign."""
-    written = [label for label in column.train_labels if _WRITTEN_NUMBER.fullmatch(label)]
-    invalid_label = next((label for label in written if not is_number(label)), None)
-    if invalid_label and 2 * len(written) > len(column.train_labels):
-        raise _written_number(column, invalid_label)
-
-
-def _written_number(column: LabelColumn, label: str) -> UserError:
-    form = "percentages as plain numbers (85 or 0.85)" if label.endswith("%") else "numbers with a decimal point (0.5)"
-    commas = " If commas separate labels, set data.problem_type=multi_label_classification." if "," in label else ""
-    return UserError(
-        f"{column.describe(label)}, which is not a plain number. Write {form} and without other separators. If it is a "
-        f"class, list all labels in data.id2label.{commas}"
-    )
-
-
-def _read_targets(column: LabelColumn) -> list[float | None]:
-    """Return the target of each value. Raises UserError if a label cannot be the target of a regression."""
-    if column.id2label:
+def _names(train: Sequence[Any], schema: Sequence[str], columns: Sequence[str], params: DataParams) -> dict[str, str]:
+    """Return the name of each class or label, in the order of the model's outputs."""
+    id2label = _id2label(params)
+    if len(columns) > 1:
+        if id2label and id2label.keys() != {*columns}:
+            raise UserError(f"data.id2label must name the labels {listing(columns)}, got {listing(id2label)}.")
+        return id2label or dict(zip(columns, columns, strict=True))
+    if id2label:
+        return id2label
+    counts = Counter(item for label in train for item in (label if isinstance(label, list) else [label]))
+    column = f'data.label_column_name: "{columns[0]}"'
+    if len(counts) < (1 if any(isinstance(label, list) for label in train) else 2):
+        raise UserError(f"{column} is always {literal(next(iter(counts), ''))} in train. Name another column.")
+    if len(counts) > _MAX_CLASSES or (len(counts) > _MAX_INTEGERS and len(train) < 2 * len(counts)):
         raise UserError(
-            f"data.id2label names classes, but {column.name} has numbers for a regression. Set data.id2label to null."
+            f"{column} has {len(counts):,} different labels in {len(train):,} rows ({listing(counts, 3)}), which are "
+            "too many for classes. Name the column that has the labels, or set data.problem_type to regression."
         )
-    for label in column.first_places:
-        if not is_number(label) and _WRITTEN_NUMBER.fullmatch(label):
-            raise _written_number(column, label)
-        if not is_number(label) or not math.isfinite(float(label)) or abs(float(label)) > _MAX_TARGET:
-            raise UserError(
-                f"{column.describe(label)}, but a label of a regression must be a finite number from "
-                f"-{_MAX_TARGET:g} to {_MAX_TARGET:g}. Correct it, scale the column down, or remove the row. "
-                "If the labels are classes, set data.problem_type=single_label_classification."
-            )
-    return [float(value.labels[0]) if value.labels else None for value in column.values]
+    if schema:
+        return {label: label for label in schema if label in counts}
+    are_numbers = all(map(_NUMBER.fullmatch, counts))
+    return {label: label for label in sorted(counts, key=float if are_numbers else str)}
 
 
-def _thousands_warnings(column: LabelColumn) -> list[str]:
-    """Return a warning if the points in the numbers may separate thousands, as in 950, 1.250 and 12.400."""
-    values = [value for value in column.values if value.labels]
-    decimals = [value for value in values if "." in str(value.raw)]
-    if not decimals or len(decimals) == len(values):
-        return []
-    if not all(_THOUSANDS.fullmatch(str(value.raw).strip()) for value in decimals):
-        return []
-    first = decimals[0]
-    text = str(first.raw).strip()
-    return [
-        f"{first.place}: {column.name} is {literal(text)}, which is read as {float(text):g}. If the point separates "
-        f"thousands, write {text.replace('.', '')}."
-    ]
+def _id2label(params: DataParams) -> dict[str, str]:
+    """Return data.id2label as a dictionary. A list names the label columns, or the labels 0, 1 and so on."""
+    names = params.id2label or {}
+    if isinstance(names, dict):
+        return {_label(label): name for label, name in names.items()}
+    columns = label_columns(params)
+    return dict(zip(columns if len(columns) > 1 else map(str, range(len(names))), names, strict=True))
 
 
-def _log_rows_without_labels(column: LabelColumn, encoded: list[list[int] | None]) -> None:
-    """Log how many rows have an empty list or field, because the labels of these rows may also be unknown."""
-    is_empty = np.array([vector is not None and not any(vector) for vector in encoded])
-    splits = [rows for split, rows in column.positions.items() if split != "test" or column.labeled_counts[split]]
-    empty_rows = sum(int(np.count_nonzero(is_empty[part])) for part in splits)
-    total = sum(map(len, splits))
-    if empty_rows:
-        log.info(
-            "Column %s is empty in %s of %s rows (%.1f%%), which means that they have none of the labels. If their "
-            "labels are unknown, remove these rows.",
-            column.name, f"{empty_rows:,}", f"{total:,}", 100 * empty_rows / total,
-        )  # fmt: skip
+def _vector_length(train: Iterable[Any]) -> int:
+    """Return the length of lists that have the same length, at least 2, and only contain 0 and 1, or else 0."""
+    lists = [label for label in train if isinstance(label, list)]
+    length = len(lists[0]) if lists else 0
+    are_vectors = all(len(label) == length and all(item.lower() in _BITS for item in label) for label in lists)
+    return length if are_vectors and length > 1 else 0
 
 
-def _multi_hot(value: LabelValue, numbers: dict[str, int], size: int) -> list[int] | None:
-    """Return 0 or 1 for each class, or None if the label is missing."""
-    if is_missing(value.raw):
-        return None
-    present = {numbers.get(label) for label in value.labels}
-    return [int(number in present) for number in range(size)]
+def _encode(labels: pd.Series, encode: Callable[[Any], Any]) -> pd.Series:
+    """Encode each label that is not missing. A ValueError becomes a UserError with the place of the label."""
+    encoded = []
+    for place, label in labels.items():
+        try:
+            encoded.append(None if label is None else encode(label))
+        except ValueError as error:
+            raise UserError(f"{place}: the label is {literal(label)}. {error}") from None
+    return pd.Series(encoded, labels.index, dtype=object)
+
+
+def _target(label: Any) -> float:
+    if not isinstance(label, str) or not _NUMBER.fullmatch(label) or abs(float(label)) > _MAX_TARGET:
+        raise ValueError(
+            f"The labels of a regression must be numbers from -{_MAX_TARGET:g} to {_MAX_TARGET:g}. Correct it, or set "
+            "data.problem_type=single_label_classification."
+        )
+    return float(label)
+
+
+def _ones(label: Any, names: Sequence[str]) -> Any:
+    """Return the names of the positions at which a list has 1 and not 0. A list of -1, which means unknown, stays."""
+    if not isinstance(label, list) or set(label) == {"-1"}:
+        return label
+    bits = [_BITS.get(item.lower()) for item in label]
+    if None in bits or len(bits) != len(names):
+        raise ValueError(f"It must have 0 or 1 for each of {listing(names)}. Correct it.")
+    return [name for name, bit in zip(names, bits, strict=True) if bit]
+
+
+def _class_number(label: Any, numbers: Mapping[str, int], several: bool) -> Any:
+    """Return the number of a class, or for a list of labels, 0 or 1 for each label."""
+    if isinstance(label, list) != several:
+        form = "a list of labels" if several else "a single label"
+        raise ValueError(f"It must be {form}, as data.problem_type or the labels of train say. Correct it.")
+    items = label if several else [label]
+    if unknown := next((item for item in items if item not in numbers), None):
+        raise ValueError(
+            f"{literal(unknown)} is not a label of train or data.id2label ({listing(numbers)}). Correct it, or list "
+            "all labels in data.id2label."
+        )
+    if len(set(items)) < len(items):
+        raise ValueError("A label must not be in the list twice. Lists of 0 and 1 must have the same length.")
+    return [int(name in items) for name in numbers] if several else numbers[label]

@@ -1,7 +1,10 @@
 """Load the corpus that `data.task` names."""
 
+from pathlib import Path
+
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus
+from pipeline.sources.corrections import correct
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
 from pipeline.sources.glue_rows import load_glue
@@ -14,10 +17,5 @@ def load_corpus(params: DataParams) -> Corpus:
     Raises:
         UserError: The data cannot be read or fetched, or it does not match `params`.
     """
-    if params.task == "custom":
-        return load_custom(params)
-    if params.task == "hub":
-        return load_hub(params)
-    if params.task == "demo":
-        return load_demo()
-    return load_glue(params)
+    load = {"custom": load_custom, "hub": load_hub, "demo": load_demo}.get(params.task, load_glue)
+    return correct(load(params), Path(params.corrections))

@@ -1,0 +1,96 @@
+"""Make the data card: what a user should see before training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pipeline.core.data_card import DataCard, Leak, SplitCard, label_table
+from pipeline.core.task import TRAIN, Task
+from pipeline.core.text import aligned, listing, literal
+from pipeline.sources.corpus import describe_rows
+from pipeline.sources.duplicates import flag_duplicates
+
+_FIRST_ROWS = 3
+_MIN_ROWS = 50  # A model learns little about a class with fewer rows.
+_DUPLICATES = {
+    "repeated": "rows that duplicate an earlier row",
+    "contradictory": "rows that duplicate an earlier row but have a different label",
+}
+_LEAKS = {
+    "rows": "rows that are also in {}",
+    "contradictory": "rows that are also in {}, but with a different label",
+    "texts": "rows that share a text with {}",
+}
+
+
+def make_card(
+    task: Task,
+    splits: Mapping[str, pd.DataFrame],
+    hashes: Mapping[str, pd.DataFrame],
+    leakage: Mapping[tuple[str, str], pd.DataFrame],
+    warnings: list[str],
+) -> DataCard:
+    """Return the data card.
+
+    Args:
+        leakage: For each pair of a later and an earlier split, which rows of the later one are also in the earlier one.
+        warnings: The warnings so far. The card lists them first, followed by the new ones. Duplicates come last.
+    """
+    cards, leaks, duplicates = {}, [], []
+    for split, rows in splits.items():
+        flags = flag_duplicates(hashes[split])
+        counts = {name: int(flags[name].sum()) for name in _DUPLICATES}
+        cards[split] = SplitCard(rows=len(rows), **_count_texts(task, rows), **_count_labels(task, rows), **counts)
+        for name, text in _DUPLICATES.items():
+            if counts[name]:
+                duplicates.append(f"{split} has {text}: {describe_rows(rows, flags[name])}")
+        if cards[split].half_empty:
+            is_half_empty = (rows[task.text_columns] == "").any(axis=1)
+            warnings = [*warnings, f"{split} has pairs with an empty text: {describe_rows(rows, is_half_empty)}"]
+    for (later, earlier), flags in leakage.items():
+        leak = Leak(later=later, earlier=earlier, **{name: int(flags[name].sum()) for name in _LEAKS})
+        leaks.append(leak)
+        for name, text in _LEAKS.items():
+            if flags[name].any() and (name != "texts" or leak.texts != leak.rows):
+                rows = describe_rows(splits[later], flags[name])
+                warnings = [*warnings, f"{later} has {text.format(earlier)}: {rows}"]
+    rare = [literal(label) for label, n in zip(task.labels, cards[TRAIN].labels, strict=True) if n < _MIN_ROWS]
+    if rare:
+        count = f"{len(rare)} of {len(task.labels)} labels ({len(rare) / len(task.labels):.1%})"
+        warnings = [*warnings, f"train has fewer than {_MIN_ROWS} rows for {count}: {listing(rare)}"]
+    return DataCard(splits=cards, leakage=leaks, warnings=[*warnings, *duplicates])
+
+
+def describe(task: Task, splits: Mapping[str, pd.DataFrame], card: DataCard) -> list[str]:
+    """Return the first rows of train and the label table as lines for a terminal."""
+    lines = ["First rows of train:"]
+    for row in splits[TRAIN].head(_FIRST_ROWS).to_dict("records"):
+        texts = " | ".join(literal(row[name]) for name in task.text_columns)
+        lines.append(f"  {texts} -> {_label_name(task, row['label'])}")
+    return [*lines, "", *aligned(label_table(task, card), "right")]
+
+
+def _label_name(task: Task, label: Any) -> str:
+    if task.problem_type == "multi_label_classification":
+        return str([name for name, bit in zip(task.labels, label, strict=True) if bit])
+    return literal(task.labels[int(label)]) if task.labels else f"{label:g}"
+
+
+def _count_texts(task: Task, rows: pd.DataFrame) -> dict[str, int]:
+    lengths = rows[task.text_columns].apply(lambda column: column.str.len())
+    return {"longest": int(lengths.to_numpy().max()), "half_empty": int((lengths == 0).any(axis=1).sum())}
+
+
+def _count_labels(task: Task, rows: pd.DataFrame) -> dict[str, Any]:
+    """Return how many rows have each class or label, or the statistics of the targets of a regression."""
+    if "label" not in rows:
+        return {}
+    if task.problem_type == "regression":
+        targets = rows["label"].astype(float)
+        return {"numbers": {name: getattr(targets, name)() for name in ("mean", "std", "min", "max")}}
+    labels: NDArray[np.int64] = np.array(rows["label"].tolist(), dtype=np.int64)
+    counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=len(task.labels))
+    return {"labels": counts.tolist()}
