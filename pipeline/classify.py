@@ -12,14 +12,13 @@ More: docs/use_the_model.md
 import os
 import shlex
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pipeline.cli import as_command, command_parser
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError, log
@@ -28,9 +27,8 @@ from pipeline.core.paths import CLASSIFIER
 from pipeline.evaluation.metrics import PROBABILITY_DECIMALS, logits_to_predictions, logits_to_probabilities
 from pipeline.modeling.classifier import Classifier, read_settings
 from pipeline.params import Precision
-from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
-from pipeline.tabular.reading import Batch, ColumnSelection, read_file
-from pipeline.tabular.writing import column_types, writing_rows
+from pipeline.sources.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
+from pipeline.sources.tables import Table, concat, json_lines, read_bytes, read_table, write_rows
 
 _ROWS = 1 << 15  # that are scored at once
 
@@ -51,56 +49,47 @@ def classify(
         out: The file to write. None writes JSON Lines to standard output.
         precision: None means the precision in which the scores of the model were measured.
     """
+    settings = read_settings(model)
+    table = _read(source, settings.text_columns, file_format)
+    texts = _texts(table, settings.text_columns)
     if out is not None:
         require_file_path(out)
-    settings = read_settings(model)
-    with writing_rows(out) as write:
-        rows = _read_rows(source, settings.text_columns, file_format)
-        texts = _texts(rows, settings.text_columns)
-        if isinstance(source, Path) and out is not None and out.exists() and out.samefile(source):
+        if isinstance(source, Path) and out.exists() and out.samefile(source):
             raise UserError(f"{out} is the same file as the input and would replace it. Name another file.")
-        classifier = Classifier(model, batch_size, precision)  # This takes seconds, so mistakes are reported before it.
-        if clashes := {"prediction", *(f"probability_{name}" for name in classifier.labels)} & rows.columns.keys():
-            raise UserError(f'{source} has a column "{min(clashes)}", but the output needs this name. Rename it.')
-        # Tokens need more memory than texts, so they are made and scored in several parts.
-        starts = range(0, len(texts[0]), _ROWS)
-        parts = [classifier.score([column[start : start + _ROWS] for column in texts]) for start in starts]
-        logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
-        types = column_types(rows.schema)
-        if classifier.problem_type == "multi_label_classification":
-            types["prediction"] = pa.list_(pa.string())  # If no row has labels, the type cannot be inferred.
-        write({**rows.columns, **_answers(classifier, logits)}, types)
+    classifier = Classifier(model, batch_size, precision)  # This takes seconds, so mistakes are reported before it.
+    if clashes := {"prediction", *(f"probability_{name}" for name in classifier.labels)} & {*table.rows}:
+        raise UserError(f'{source} has a column "{min(clashes)}", but the output needs this name. Rename it.')
+    # Tokens need more memory than texts, so they are made and scored in several parts.
+    starts = range(0, len(texts), _ROWS)
+    parts = [classifier.score([texts[name].tolist()[start : start + _ROWS] for name in texts]) for start in starts]
+    logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
+    rows = table.rows.assign(**_answers(classifier, logits))
+    if out is None:
+        print("\n".join(json_lines(rows)), flush=True)
+    else:
+        write_rows(rows, out)
     if truncated:
         proportion = f"{truncated:,} of {len(logits):,} rows ({truncated / len(logits):.1%})"
         log.warning("%s are longer than %d tokens and were truncated", proportion, settings.max_length)
 
 
-def _read_rows(source: list[str] | Path, names: list[str], file_format: FileFormat) -> Batch:
+def _read(source: list[str] | Path, names: list[str], file_format: FileFormat) -> Table:
     """Return the texts of the command line as a row, or all rows of a file with all of its columns."""
-    text_columns = " and ".join(names)
-    if isinstance(source, list):
-        if len(source) != len(names):
-            raise UserError(f"The model needs a text for {text_columns}, but you gave {len(source)} texts.")
-        return Batch(Path("command line"), "row", [1], {name: [text] for name, text in zip(names, source, strict=True)})
-    columns = ColumnSelection(names, keep_rest=True, remedy=f"The model reads {text_columns}. Rename a column.")
-    batches = list(read_file(source, columns, file_format))
-    if not batches:
-        raise UserError(f"{source} has no rows. Add rows to it.")
-    values: dict[str, list[Any]] = {name: [] for name in batches[-1].columns}  # In JSON, later rows can add columns.
-    for batch in batches:
-        for name, column in values.items():
-            column += batch.columns.get(name, [None] * len(batch.numbers))
-    return replace(batches[0], numbers=[number for batch in batches for number in batch.numbers], columns=values)
+    if isinstance(source, Path):
+        return concat([read_table(source, read_bytes(source), file_format)])
+    if len(source) != len(names):
+        raise UserError(f"The model needs a text for {' and '.join(names)}, but you gave {len(source)} texts.")
+    return Table("The command line", pd.DataFrame([source], ["The command line"], names, dtype=object))
 
 
-def _texts(rows: Batch, names: list[str]) -> list[tuple[str, ...]]:
-    """Return the texts of each text column. Raises UserError at the first row in which a text is empty."""
-    texts = []
-    for row in range(len(rows.numbers)):
-        texts.append([rows.text(row, name) for name in names])
-        if empty := [name for name, text in zip(names, texts[-1], strict=True) if not text.strip()]:
-            raise rows.error(row, f'has no text in column "{empty[0]}". Fill it in.')
-    return list(zip(*texts, strict=True))
+def _texts(table: Table, names: list[str]) -> pd.DataFrame:
+    """Return the text columns. Raises UserError at the first row that has no text. A pair may have one empty text."""
+    table.require(names)
+    texts = pd.DataFrame({name: table.texts(name) for name in names})
+    is_empty = texts.apply(lambda column: column.str.strip() == "").all(axis=1)
+    if is_empty.any():
+        raise UserError(f"{is_empty.idxmax()} has no text in {' and '.join(names)}. Fill it in.")
+    return texts
 
 
 def _answers(classifier: Classifier, logits: NDArray[Any]) -> dict[str, list[Any]]:

@@ -34,11 +34,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from demo_pairs import pairs
 
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
 from pipeline.params import DataParams, Params, RuntimeParams, TokenizeParams, TrainParams, load_params, parse_params
-from pipeline.sources import demo
 
 ROOT = Path(__file__).parents[1]
 PARAMS = ROOT / "tests" / "params.yaml"  # the project's params.yaml may contain the values of an experiment
@@ -96,7 +96,10 @@ def edit(path: Path, key: str, text: Any) -> None:
 def data_params(**changes: Any) -> DataParams:
     """Return the `data` section of tests/params.yaml with some values changed. Other keys of `split` stay."""
     split = {**_TREE["data"]["split"], **changes.pop("split", {})}
-    return parse_params({**_TREE, "data": {**_TREE["data"], **changes, "split": split}}).data
+    corrections = str(ROOT / "data/corrections.csv")
+    return parse_params(
+        {**_TREE, "data": {**_TREE["data"], "corrections": corrections, **changes, "split": split}}
+    ).data
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -183,7 +186,7 @@ def _tiny(model_type: str, out: Path, config: dict[str, Any]) -> Path:
     import transformers
     from tokenizers import ByteLevelBPETokenizer
 
-    sentences = [sentence for pair in demo.pairs(300) for sentence in pair[:2]]
+    sentences = [sentence for pair in pairs(300) for sentence in pair[:2]]
     bert_tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     special_tokens = {
         "bert": bert_tokens,

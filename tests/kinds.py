@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from conftest import data_params, sections
+from demo_pairs import pairs
 
 from pipeline.core.paths import CLASSIFIER, METRICS_DIR, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.download import download
 from pipeline.params import Params, TokenizeParams
-from pipeline.sources import demo
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 from pipeline.training.checkpointing import CHECKPOINTS
@@ -40,7 +40,7 @@ TASKS = {
 def generate_rows(task: str) -> Iterator[tuple[str, str, Any]]:
     """Yield two texts and a label that depends only on the first text: the cities that it names, or its length."""
     random = np.random.default_rng(0)
-    for first, second, _ in demo.pairs(2000):
+    for first, second, _ in pairs(2000):
         if task == "regression":
             yield first, second, len(first.split()) / 10
         elif not any(city in first for city in CITIES):

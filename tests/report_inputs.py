@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
+from demo_pairs import pairs
 
 from pipeline.core.data_card import DATA_CARD, LEAKAGE, DataCard, Leak, SplitCard
 from pipeline.core.output import write_details, write_json
@@ -16,7 +17,6 @@ from pipeline.evaluate import evaluate
 from pipeline.evaluation.prediction_files import write_predictions
 from pipeline.params import load_params
 from pipeline.report import report
-from pipeline.sources import demo
 from pipeline.sources.demo import DEMO
 from pipeline.sources.glue import glue_task
 
@@ -89,14 +89,14 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     The first row of each split has hostile text. It is also the most confident mistake of a classifier.
     """
     task, rng = replace(TASKS[case], **changes), np.random.default_rng(0)
-    pairs = demo.pairs(sum(sizes.values()))
+    examples = pairs(sum(sizes.values()))
     for directory in (RAW, LINEAR, PREDICTIONS):
         (root / directory).mkdir(parents=True)
         task.write(root / directory)
     cards = {}
     for split in task.splits:
         n = sizes[split]
-        rows = [HOSTILE, *([next(pairs)[:2] for _ in range(n - 1)])]
+        rows = [HOSTILE, *([next(examples)[:2] for _ in range(n - 1)])]
         labels, logits = labels_and_logits(task, n, rng)
         if task.problem_type == "single_label_classification":
             labels[0], logits[0] = 0, [-7, 0, *[-12] * (len(task.labels) - 2)]

@@ -17,6 +17,7 @@ import pytest
 import torch
 import transformers
 from conftest import contents, params_file, predict_splits, read_logits, run_stage, train_model, update_json
+from demo_pairs import pairs
 from hub import Hub
 from safetensors.torch import load_file, save_file
 from tokenizers import ByteLevelBPETokenizer
@@ -28,7 +29,6 @@ from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.params import ModelParams, Params
 from pipeline.pin import pin
 from pipeline.pretrained import pretrained
-from pipeline.sources import demo
 from pipeline.sources.fetch import file_sha256
 from pipeline.tokenize_data import tokenize
 
@@ -44,7 +44,7 @@ Publish = Callable[[str], Path]
 
 
 def texts() -> list[str]:
-    return [f"{text} Apple apple" for pair in demo.pairs(300) for text in pair[:2]]
+    return [f"{text} Apple apple" for pair in pairs(300) for text in pair[:2]]
 
 
 def sentencepiece_vocabulary(file: str, **options: Any) -> Callable[[Path], int]:

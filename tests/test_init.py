@@ -14,7 +14,9 @@ import pytest
 from conftest import Project, committed, contents
 from custom_files import jsonl
 from datasets import ClassLabel, Dataset, Features, Value
+from demo_pairs import pairs
 from hub import Hub
+from pipeline.tabular.file_format import FileFormat
 
 from pipeline.core.messages import UserError
 from pipeline.core.yaml12 import load_yaml
@@ -23,8 +25,6 @@ from pipeline.onboarding.header import guess_header
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.user_data import read_files
-from pipeline.sources import demo
-from pipeline.tabular.file_format import FileFormat
 
 NAMES = ["bad", "good"]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -33,7 +33,7 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 def write_reviews(path: Path, rows: int = 60) -> Path:
     """Write a CSV file with the columns id, review and stars: distinct texts and two labels."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    reviews = [{"review": text, "stars": NAMES[label]} for text, _, label in demo.pairs(rows)]
+    reviews = [{"review": text, "stars": NAMES[label]} for text, _, label in pairs(rows)]
     pd.DataFrame(reviews).to_csv(path, index_label="id")
     return path
 
@@ -251,7 +251,7 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
     (project.root / "data/custom/notes").mkdir()
 
     other = tmp_path / "other.jsonl"
-    other.write_text(jsonl([(text, number / 10) for number, (text, *_) in enumerate(demo.pairs(40))]))
+    other.write_text(jsonl([(text, number / 10) for number, (text, *_) in enumerate(pairs(40))]))
     run_init(project, other, "--force", "--fresh", "--name", "Numbers")
     names = {path.name for path in (project.root / "data/custom").iterdir()}
     assert names == {".gitignore", ".gitkeep", "train.jsonl", "train.jsonl.dvc"}
@@ -331,7 +331,7 @@ def test_if_dvc_fails_the_settings_and_the_results_stay(repository: Project, tmp
 def test_an_interrupted_command_can_be_repeated(repository: Project, tmp_path: Path) -> None:
     write_reviews(repository.root / "data/custom/train.csv", 30)
     source = tmp_path / "r.jsonl"
-    source.write_text(jsonl([(text, NAMES[label]) for text, _, label in demo.pairs(60)]))
+    source.write_text(jsonl([(text, NAMES[label]) for text, _, label in pairs(60)]))
     command = [sys.executable, "-m", "pipeline.init", str(source), "--force"]
     process = subprocess.Popen(command, cwd=repository.root, env=repository.env, stdout=subprocess.DEVNULL)
     placed = repository.root / "data/custom/train.jsonl"
@@ -380,7 +380,7 @@ def test_on_missing_is_drop_only_if_rows_are_dropped_for_it(
 ) -> None:
     """With several labels, an empty field means none of them. Leaked rows are dropped for another reason."""
     repository.set("data.on_leakage", on_leakage)
-    texts = [text for text, *_ in demo.pairs(60)]
+    texts = [text for text, *_ in pairs(60)]
     if unlabeled:
         source = tmp_path / "r.parquet"
         features = Features({"text": Value("string"), "label": ClassLabel(names=NAMES)})
@@ -415,9 +415,7 @@ def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: 
 
 
 def test_fields_inside_json_objects_are_columns(repository: Project, tmp_path: Path) -> None:
-    lines = [
-        {"review": {"text": text, "n": n}, "label": NAMES[label]} for n, (text, _, label) in enumerate(demo.pairs(40))
-    ]
+    lines = [{"review": {"text": text, "n": n}, "label": NAMES[label]} for n, (text, _, label) in enumerate(pairs(40))]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = run_init(repository, tmp_path / "r.jsonl", "--dry-run")
     assert re.search(r"^\+  text_column_names: \[review\.text\]$", out, re.M)
@@ -438,7 +436,7 @@ def test_objects_among_texts_stay_values(tmp_path: Path) -> None:
 
 def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path: Path) -> None:
     features = Features({"content": Value("string"), "label": ClassLabel(names=NAMES)})
-    examples = list(demo.pairs(60))
+    examples = list(pairs(60))
     rows = {"content": [text for text, *_ in examples], "label": [label for *_, label in examples]}
     Dataset.from_dict(rows, features).to_parquet(tmp_path / "train.parquet")
     commit = "0123456789" * 4
@@ -475,7 +473,7 @@ def test_a_column_with_the_split_of_each_row_is_used(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    table = [{"text": text, "toxicity": NAMES[label]} for text, _, label in demo.pairs(40)]
+    table = [{"text": text, "toxicity": NAMES[label]} for text, _, label in pairs(40)]
     pd.DataFrame(table).assign(part=parts * 10).to_csv(tmp_path / "r.csv", index=False)
     monkeypatch.chdir(repository.root)
     options = options_parser().parse_args([str(tmp_path / "r.csv"), "--dry-run"])
@@ -491,7 +489,7 @@ def test_a_column_with_the_split_of_each_row_is_used(
 def test_several_columns_of_0_and_1_are_mentioned(
     repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = [{"text": text, "toxic": label, "very rude": 1 - label} for text, _, label in demo.pairs(40)]
+    table = [{"text": text, "toxic": label, "very rude": 1 - label} for text, _, label in pairs(40)]
     pd.DataFrame(table).to_csv(tmp_path / "r.csv", index=False)
     monkeypatch.chdir(repository.root)
     for labels, is_mentioned in (([], True), (["--label", "toxic"], False)):
@@ -526,7 +524,7 @@ def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Pa
 
 
 def test_rows_that_were_rejected_in_prodigy_are_a_warning(repository: Project, tmp_path: Path) -> None:
-    table = pd.DataFrame([{"text": text, "label": NAMES[label]} for text, _, label in demo.pairs(40)])
+    table = pd.DataFrame([{"text": text, "label": NAMES[label]} for text, _, label in pairs(40)])
     for answers, warns in ((["accept", "reject"], True), (["accept", "accept"], False), (["yes", "no"], False)):
         table.assign(answer=20 * answers).to_json(tmp_path / "annotated.jsonl", orient="records", lines=True)
         out = run_init(repository, tmp_path / "annotated.jsonl", "--dry-run")
@@ -553,7 +551,7 @@ def test_the_answers_of_prodigy_are_labels_only_if_there_are_no_others(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    examples = enumerate(text for text, *_ in demo.pairs(60))
+    examples = enumerate(text for text, *_ in pairs(60))
     table = [{"text": text, **label, "answer": answers[number % len(answers)]} for number, text in examples]
     if "accept" in label:
         table[::3] = [{**row, "accept": ["good"]} for row in table[::3]]
@@ -585,7 +583,7 @@ def test_a_second_row_with_names_of_columns_is_mentioned(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = [["100", "True", text, NAMES[label]] for text, _, label in demo.pairs(40)]
+    rows = [["100", "True", text, NAMES[label]] for text, _, label in pairs(40)]
     names = [["Progress", "Finished", "Q1", "Q2"], ["Progress", "Finished", "How was it?", "Your mood"]]
     table = [*names, *rows] if is_second_header else [row[2:] for row in rows]
     pd.DataFrame(table).to_csv(tmp_path / "r.csv", index=False, header=False)

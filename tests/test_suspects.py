@@ -16,6 +16,7 @@ import pytest
 from conftest import Project, TinyMaker, data_params, params_file
 from custom_files import csv as csv_text
 from custom_files import jsonl, rows, write_files
+from demo_pairs import pairs
 from kinds import TASKS
 
 from pipeline.cleaning.corrections import Corrections, correct, require_custom_data
@@ -31,7 +32,6 @@ from pipeline.experiments.revisions import Run
 from pipeline.experiments.sides import OUT_OF_FOLD
 from pipeline.onboarding.params_file import edit_values
 from pipeline.params import PARAMS, DataParams, load_params
-from pipeline.sources import demo
 from pipeline.sources.custom import load_custom
 from pipeline.suspects import _matches, main
 
@@ -480,7 +480,7 @@ def test_wrong_labels_are_found_corrected_and_the_gain_is_measured(tiny: TinyMak
     """Flip 12 of 300 labels, and run the commands of docs/suspects.md."""
     (tmp_path / "project").mkdir()
     project = Project(tmp_path / "project", tiny(), tmp_path / "home")
-    texts = [first for first, _, _ in demo.pairs(400)]
+    texts = [first for first, _, _ in pairs(400)]
     labels = ["court" if "court" in text else "other" for text in texts]
     flipped = set(range(4, 300, 25))
     for name, numbers in (("train", range(300)), ("test", range(300, 400))):

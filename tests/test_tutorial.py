@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, TinyMaker, run_command
-
-from pipeline.sources import demo
+from demo_pairs import pairs
 
 ROWS = 200
 
@@ -49,7 +48,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     with (tmp_path / "home" / "my.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["question", "answer", "category"])
-        rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in demo.pairs(ROWS))
+        rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in pairs(ROWS))
     *typed, first_look = commands("README.md", "python -m pipeline.init ~/my.csv")
     small = f"-S 'model.checkpoint={tiny()}' -S train.epochs=1 -S train.metric_for_best_model=accuracy"
     settings = f"{small} -S 'train.class_weights={{no: 1, yes: 2}}'"
