@@ -22,13 +22,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import require_file_path
 from pipeline.core.paths import CLASSIFIER
 from pipeline.evaluation.metrics import PROBABILITY_DECIMALS, logits_to_predictions, logits_to_probabilities
 from pipeline.modeling.classifier import Classifier, read_settings
 from pipeline.params import Precision
 from pipeline.sources.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
-from pipeline.sources.tables import Table, concat, json_lines, read_bytes, read_table, write_rows
+from pipeline.sources.tables import Table, concat, json_lines, read_bytes, read_table, require_writable, write_rows
 
 _ROWS = 1 << 15  # that are scored at once
 
@@ -53,7 +52,7 @@ def classify(
     table = _read(source, settings.text_columns, file_format)
     texts = _texts(table, settings.text_columns)
     if out is not None:
-        require_file_path(out)
+        require_writable(out)
         if isinstance(source, Path) and out.exists() and out.samefile(source):
             raise UserError(f"{out} is the same file as the input and would replace it. Name another file.")
     classifier = Classifier(model, batch_size, precision)  # This takes seconds, so mistakes are reported before it.
@@ -88,7 +87,7 @@ def _texts(table: Table, names: list[str]) -> pd.DataFrame:
     texts = pd.DataFrame({name: table.texts(name) for name in names})
     is_empty = texts.apply(lambda column: column.str.strip() == "").all(axis=1)
     if is_empty.any():
-        raise UserError(f"{is_empty.idxmax()} has no text in {' and '.join(names)}. Fill it in.")
+        raise UserError(f"{is_empty.idxmax()} has no text ({' and '.join(names)}). Fill it in.")
     return texts
 
 

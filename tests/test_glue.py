@@ -227,7 +227,7 @@ def test_every_task_is_read_from_the_hub(
         task = corpus.task
         assert [len(rows) for rows in corpus.splits.values()] == [*SMALL_SIZES[: len(task.splits)]]
         assert corpus.splits["train"]["label"].tolist() == [0, 1, 2.4 if name == "stsb" else 1]
-        assert corpus.splits["train"][task.text_columns[-1]][1] == f"{task.text_columns[-1]} 1"
+        assert corpus.splits["train"][task.text_columns[-1]].iloc[1] == f"{task.text_columns[-1]} 1"
         assert [split for split, rows in corpus.splits.items() if "label" not in rows] == task.unlabeled_splits
     monkeypatch.setitem(GLUE, "rte", dataclasses.replace(GLUE["rte"], rows=(4, 2, 2)))
     with pytest.raises(UserError, match=r"^the Hub \(nyu-mll/glue\): train must have 4 rows, got 3\."):

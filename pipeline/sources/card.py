@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from pipeline.core.data_card import DataCard, Leak, SplitCard, label_table
 from pipeline.core.task import TRAIN, Task
@@ -42,14 +41,22 @@ def make_card(
     cards, leaks, duplicates = {}, [], []
     for split, rows in splits.items():
         flags = flag_duplicates(hashes[split])
-        counts = {name: int(flags[name].sum()) for name in _DUPLICATES}
-        cards[split] = SplitCard(rows=len(rows), **_count_texts(task, rows), **_count_labels(task, rows), **counts)
-        for name, text in _DUPLICATES.items():
-            if counts[name]:
-                duplicates.append(f"{split} has {text}: {describe_rows(rows, flags[name])}")
-        if cards[split].half_empty:
-            is_half_empty = (rows[task.text_columns] == "").any(axis=1)
+        lengths = rows[task.text_columns].apply(lambda column: column.str.len())
+        is_half_empty = (lengths == 0).any(axis=1)
+        cards[split] = SplitCard(
+            rows=len(rows),
+            longest=int(lengths.to_numpy().max()),
+            labels=_count_labels(task, rows),
+            numbers=_summarize(task, rows),
+            half_empty=int(is_half_empty.sum()),
+            repeated=int(flags["repeated"].sum()),
+            contradictory=int(flags["contradictory"].sum()),
+        )
+        if is_half_empty.any():
             warnings = [*warnings, f"{split} has pairs with an empty text: {describe_rows(rows, is_half_empty)}"]
+        for name, text in _DUPLICATES.items():
+            if flags[name].any():
+                duplicates.append(f"{split} has {text}: {describe_rows(rows, flags[name])}")
     for (later, earlier), flags in leakage.items():
         leak = Leak(later=later, earlier=earlier, **{name: int(flags[name].sum()) for name in _LEAKS})
         leaks.append(leak)
@@ -79,18 +86,18 @@ def _label_name(task: Task, label: Any) -> str:
     return literal(task.labels[int(label)]) if task.labels else f"{label:g}"
 
 
-def _count_texts(task: Task, rows: pd.DataFrame) -> dict[str, int]:
-    lengths = rows[task.text_columns].apply(lambda column: column.str.len())
-    return {"longest": int(lengths.to_numpy().max()), "half_empty": int((lengths == 0).any(axis=1).sum())}
-
-
-def _count_labels(task: Task, rows: pd.DataFrame) -> dict[str, Any]:
-    """Return how many rows have each class or label, or the statistics of the targets of a regression."""
-    if "label" not in rows:
-        return {}
-    if task.problem_type == "regression":
-        targets = rows["label"].astype(float)
-        return {"numbers": {name: getattr(targets, name)() for name in ("mean", "std", "min", "max")}}
-    labels: NDArray[np.int64] = np.array(rows["label"].tolist(), dtype=np.int64)
+def _count_labels(task: Task, rows: pd.DataFrame) -> list[int]:
+    """Return how many rows have each class or label."""
+    if "label" not in rows or task.problem_type == "regression":
+        return []
+    labels = np.array(rows["label"].tolist(), dtype=np.int64)
     counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=len(task.labels))
-    return {"labels": counts.tolist()}
+    return [int(count) for count in counts]
+
+
+def _summarize(task: Task, rows: pd.DataFrame) -> dict[str, float]:
+    """Return statistics of the targets of a regression."""
+    if "label" not in rows or task.problem_type != "regression":
+        return {}
+    targets = rows["label"].astype(float)
+    return {"mean": targets.mean(), "std": targets.std(), "min": targets.min(), "max": targets.max()}

@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 from datasets import ClassLabel, Dataset
 
 from pipeline.core.messages import UserError
-from pipeline.core.output import atomic_output
+from pipeline.core.output import atomic_output, require_file_path
 from pipeline.core.text import closest_match, listing, literal
 from pipeline.sources.file_format import DEFAULT_FORMAT, DELIMITERS, FileFormat
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
+_WRITABLE = (".csv", ".tsv", ".jsonl", ".parquet")
 _SUFFIXES = re.compile(rf"({'|'.join(map(re.escape, FORMATS))})(\.gz)?$", re.IGNORECASE)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can contain but UTF-8 cannot
 
@@ -239,11 +240,18 @@ def _class_names(value: Any, names: list[str]) -> Any:
     return None if value in (None, -1) else names[value]
 
 
+def require_writable(path: Path) -> None:
+    """Raise UserError if `write_rows` cannot write to a path because of its suffix, or because it is a directory."""
+    require_file_path(path)
+    if path.suffix not in _WRITABLE:
+        raise UserError(f"{path} has an unsupported suffix. Use one of {', '.join(_WRITABLE)}.")
+
+
 def write_rows(rows: pd.DataFrame, path: Path) -> None:
-    """Write rows to a CSV, TSV, JSON Lines or Parquet file. In a CSV file, a list is written as JSON.
+    """Write rows to a file with a suffix that `require_writable` accepts. In a CSV file, a list is written as JSON.
 
     Raises:
-        UserError: The suffix is not supported, or Parquet cannot store a column.
+        UserError: Parquet cannot store a column.
     """
     with atomic_output(path) as draft:
         if path.suffix == ".parquet":
@@ -253,14 +261,12 @@ def write_rows(rows: pd.DataFrame, path: Path) -> None:
                 raise UserError(f"{path}: Parquet cannot store a column ({error}). Write a .jsonl file.") from None
         elif path.suffix == ".jsonl":
             draft.write_text("\n".join([*json_lines(rows), ""]), encoding="utf-8", errors="backslashreplace")
-        elif path.suffix in (".csv", ".tsv"):
+        else:
             # By default, a field with a carriage return, which also ends a line, has no quotes.
             rows.map(lambda value: json.dumps(value) if isinstance(value, (list, dict)) else value).to_csv(
                 draft, index=False, sep="\t" if path.suffix == ".tsv" else ",", quoting=csv.QUOTE_NONNUMERIC,
                 lineterminator="\n", errors="backslashreplace",
             )  # fmt: skip
-        else:
-            raise UserError(f"{path} has an unsupported suffix. Use .csv, .tsv, .jsonl or .parquet.")
 
 
 def json_lines(rows: pd.DataFrame) -> list[str]:
