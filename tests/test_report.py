@@ -483,7 +483,7 @@ def test_a_hundred_classes_have_no_matrix(tmp_path: Path) -> None:
     page = make_report(tmp_path)
     assert "Confusion matrix" not in page
     assert "pipeline.folds" not in page, "the test split is large enough"
-    assert len(re.findall("labeled class", page)) == 40
+    assert "60 more labels" in page
     assert len(page) < 1_100_000
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.core.data_card import MAX_TRUNCATED
-from pipeline.core.task import TRAIN, Task
+from pipeline.core.data_card import MAX_TRUNCATED, label_table
+from pipeline.core.task import Task
 from pipeline.core.text import format_number, percent
 from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
@@ -36,7 +36,6 @@ def page(results: Results) -> str:
     epochs = training_curves.epochs(results.history)
     slices = {split: score_slices(task, results.rows[split], predictions[split]) for split in splits}
     threshold = results.diagnostics.get("threshold")  # only with two classes
-    train_labels = results.card.splits[TRAIN].labels
     proportion_right = float(np.mean(predictions[verdict_split].labels == predictions[verdict_split].predicted))
     caveats = score_caveats(
         task.metrics, task, verdict_split, predictions[verdict_split].labels, split_type=results.split_type
@@ -58,8 +57,8 @@ def page(results: Results) -> str:
         ),
         epochs=epochs.to_dict("index"),
         min_rows=MIN_ROWS,
-        frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MAX_CLASSES],
         guessing=_guessing(task, predictions[verdict_split]),
+        label_table=label_table(task, results.card),
         meanings={name: metric.meaning for name, metric in METRICS.items()},
         mistakes=[
             (group, [_mistake(results, verdict_split, position) for position in group.positions])
