@@ -1,7 +1,5 @@
 """Load a dataset of the Hub at a commit, and turn it into a corpus. Its files are read like the user's own files."""
 
-import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,8 +34,7 @@ def load_tables(dataset: str, config: str | None, splits: dict[str, str] | None)
 
     Args:
         dataset: The name and the commit, such as `dair-ai/emotion@<commit>`.
-        config: The configuration. None means the default one, or the only one.
-        splits: The names of the splits on the Hub. None means those that are named after a split.
+        splits: The names of train, validation and test on the Hub. None means that they are named like `SPLIT_ALIASES`.
     """
     builder, files = _find_files(dataset, config)
     chosen = choose_splits(dataset, list(files), splits)
@@ -47,8 +44,7 @@ def load_tables(dataset: str, config: str | None, splits: dict[str, str] | None)
 def _find_files(dataset: str, config: str | None) -> tuple[DatasetBuilder, dict[str, list[str]]]:
     """Return the builder of a dataset, and the files of each split.
 
-    `datasets` finds them in a directory with empty files. On the Hub, it would need a network even if the cache has all
-    files, and without one it would use any commit in its own cache.
+    `datasets` looks among empty files, because a search on the Hub needs a network, and may find another commit.
     """
     name, _, revision = dataset.partition("@")
     with hub_errors(f"{name} at {revision:.12}"):
@@ -63,10 +59,12 @@ def _find_files(dataset: str, config: str | None) -> tuple[DatasetBuilder, dict[
         try:
             builder = load_dataset_builder(str(directory), config, cache_dir=temporary)
         except Exception as error:  # It passes on the errors of many other packages.
-            reason = describe_error(error).replace(str(directory), name)
-            raise UserError(f"{dataset} with data.config={quoted(config)} (in init, --config): {reason}.") from None
-    addresses = {str(split): paths for split, paths in builder.config.data_files.items()}
-    files = {split: [os.path.relpath(path, directory) for path in paths] for split, paths in addresses.items()}
+            reason = describe_error(error).replace(str(directory), name)[:300]
+            raise UserError(
+                f"{dataset} cannot be loaded with data.config={quoted(config)} (in init, --config): {reason}."
+            ) from None
+    matches = builder.config.data_files.items()
+    files = {str(split): [str(Path(path)).removeprefix(f"{directory}/") for path in paths] for split, paths in matches}
     if elsewhere := set().union(*files.values()) - published:
         raise UserError(f"{dataset}: README.md names {elsewhere.pop()}, which is not part of it. Use another dataset.")
     return builder, files
@@ -75,9 +73,9 @@ def _find_files(dataset: str, config: str | None) -> tuple[DatasetBuilder, dict[
 def _read(dataset: str, file: str, builder: DatasetBuilder) -> Table:
     """Download a file, and read it. README.md may have its delimiter, its encoding and the names of the classes."""
     if data_suffix(Path(file)) is None:
-        raise UserError(f"{dataset}: only {', '.join(FORMATS)} files can be read, not {file}. Use another dataset.")
+        raise UserError(f"{dataset}: {file} is not {', '.join(FORMATS)}. Convert it, and set data.task=custom.")
     name, _, revision = dataset.partition("@")
-    delimiter = getattr(builder.config, "sep", None)  # a comma if README.md does not have it
+    delimiter = getattr(builder.config, "sep", None)  # "," if README.md does not have it
     encoding = getattr(builder.config, "encoding", None) or "utf-8"
     file_format = FileFormat(delimiter if delimiter in DELIMITERS[1:] else None, encoding)
     table = read_table(Path(name, file), download_file(name, file, revision, "dataset").read_bytes(), file_format)
@@ -85,7 +83,7 @@ def _read(dataset: str, file: str, builder: DatasetBuilder) -> Table:
     return table
 
 
-def choose_splits(dataset: str, available: Sequence[str], splits: dict[str, str] | None) -> dict[str, str]:
+def choose_splits(dataset: str, available: list[str], splits: dict[str, str] | None) -> dict[str, str]:
     """Return the name on the Hub of train, and of each other split that exists. Raises UserError if it is not clear."""
     remedy = f"Name the splits in data.splits (in init, --splits train=NAME). They are: {listing(available, 20)}."
     names = dict(splits or {})
