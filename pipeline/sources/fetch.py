@@ -87,7 +87,7 @@ def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> P
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError
 
-    with _hub_errors(f"{repo}: {file} at {revision:.12}"):
+    with hub_errors(f"{repo}: {file} at {revision:.12}"):
         if not is_cached(repo, file, revision, repo_type):
             # This request is not retried. Without it, the client would retry a failing download for half a minute.
             url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
@@ -120,7 +120,7 @@ def repo_info(repo: str, revision: str, repo_type: RepoType) -> RepoInfo:
     from huggingface_hub import HfApi
 
     subject = f"{repo} at {revision}" if revision else repo
-    with _hub_errors(subject):
+    with hub_errors(subject):
         info = HfApi().repo_info(repo, revision=revision or None, repo_type=repo_type, timeout=_ANSWER_SECONDS)
         commit = info.sha or ""
         if not re.fullmatch("[0-9a-f]{40}", commit):
@@ -141,7 +141,7 @@ def pin_dataset(dataset: str) -> str:
 
 
 @contextmanager
-def _hub_errors(subject: str) -> Iterator[None]:
+def hub_errors(subject: str) -> Iterator[None]:
     """Turn any error of the Hub's client into UserError with a one-line message."""
     from huggingface_hub.errors import HfHubHTTPError
 

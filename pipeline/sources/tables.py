@@ -16,7 +16,7 @@ import datasets
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import ClassLabel, Dataset
+from datasets import ClassLabel, Dataset, Features
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output, require_file_path
@@ -224,20 +224,27 @@ def dataset_table(dataset: Dataset, source: str) -> Table:
     binary = [field.name for field in dataset.data.schema if pa.types.is_binary(field.type)]
     dataset = dataset.remove_columns(binary)
     values = dataset.with_format("arrow")[:].to_pydict()
-    # The items of a list have a feature of their own.
-    features = {name: getattr(feature, "feature", feature) for name, feature in dataset.features.items()}
-    classes = {name: feature.names for name, feature in features.items() if isinstance(feature, ClassLabel)}
-    for name, names in classes.items():
-        values[name] = [_class_names(value, names) for value in values[name]]
     frame = pd.DataFrame(values, [f"{source} row {number}" for number in range(len(dataset))], dtype=object)
-    return Table(source, frame.where(frame.notna(), None), classes)
+    table = Table(source, frame.where(frame.notna(), None))
+    name_classes(table, dataset.features)
+    return table
 
 
-def _class_names(value: Any, names: list[str]) -> Any:
-    """Return the name of a class, or the names for a list of numbers. `datasets` writes -1 if a class is not known."""
-    if isinstance(value, list):
-        return [_class_names(number, names) for number in value]
-    return None if value in (None, -1) else names[value]
+def name_classes(table: Table, features: Features) -> None:
+    """Replace class numbers by the names that a schema has for them. `datasets` writes -1 if a class is not known."""
+    for column, feature in features.flatten().items():
+        feature = getattr(feature, "feature", feature)  # The items of a list have a feature of their own.
+        if isinstance(feature, ClassLabel) and column in table.rows and column not in table.classes:
+            names = {-1: None, **dict(enumerate(feature.names))}
+            # A CSV file has the names, or the numbers as texts.
+            names |= {str(number): name for number, name in names.items()} | {name: name for name in feature.names}
+            values = [_class_names(value, names) for value in table.rows[column]]
+            table.rows[column] = pd.Series(values, table.rows.index, dtype=object)
+            table.classes[column] = feature.names
+
+
+def _class_names(value: Any, names: dict[Any, str | None]) -> Any:
+    return [_class_names(item, names) for item in value] if isinstance(value, list) else names.get(value, value)
 
 
 def require_writable(path: Path) -> None:
