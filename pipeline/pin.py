@@ -13,17 +13,16 @@ More: docs/data_and_models.md
 
 from pipeline.cli import as_command, command_parser
 
-from pipeline.core.messages import log
-from pipeline.sources.checkpoints import files_to_copy, parse_name
+from pipeline.sources.checkpoints import require_model_files
 from pipeline.sources.fetch import pin_dataset, repo_info
 
 
 def pin(checkpoint: str) -> str:
     """Return `name@commit` for a model. Raises UserError if the Hub does not have it, or not as safetensors."""
-    name, revision = parse_name(checkpoint)
-    model = repo_info(name, revision, "model")
-    log.info("%s has %s", model.name, ", ".join(files_to_copy(model.files, model.name)))
-    return f"{model.name}@{model.commit}"
+    name, _, revision = checkpoint.partition("@")
+    current_name, commit, files = repo_info(name, revision, "model")
+    require_model_files(files, current_name)
+    return f"{current_name}@{commit}"
 
 
 def main() -> None:

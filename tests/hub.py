@@ -3,9 +3,7 @@
 import hashlib
 import json
 import re
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,10 +20,8 @@ class Hub:
     Attributes:
         files: The content of each file, by "repo/revision/name". The repo of a dataset starts with "datasets/".
         branches: The commit of each branch, by "repo/branch". The default branch is main.
-        renamed: The current name of each renamed model, by its earlier name.
         token: The token that every request must have, if set.
         failures: The statuses of the next responses.
-        stall: Seconds before every response.
         corrupt: Whether to flip a bit of every file. Its published hash is still the original's.
         requests: The method and path of every request so far.
         url: The address of the server.
@@ -35,10 +31,8 @@ class Hub:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.branches: dict[str, str] = {}
-        self.renamed: dict[str, str] = {}
         self.token: str | None = None
         self.failures: list[int] = []
-        self.stall: float = 0
         self.corrupt = False
         self.requests: list[str] = []
         self.url = ""
@@ -113,7 +107,6 @@ def serve() -> Iterator[Hub]:
 
         def respond(self, body: bool) -> None:
             hub.requests.append(f"{self.command} {self.path}")
-            time.sleep(hub.stall)
             path = self.path.split("?")[0].lstrip("/")
             if self.headers["Host"] in hub.storage_url:
                 return self.send_file(path, {})  # The address of a large file is secret, and needs no token.
@@ -166,9 +159,6 @@ def serve() -> Iterator[Hub]:
         def describe(self, path: str) -> None:
             """Reply with the commit and the files of a repository, or with the entries of one of its directories."""
             repo, action, rest = re.fullmatch("(.+?)(?:/(revision|tree)/(.+))?", path).groups("")  # type: ignore[union-attr]
-            earlier = repo.removeprefix("datasets/")
-            if earlier in hub.renamed:
-                return self.reply(307, b"", {"Location": self.path.replace(earlier, hub.renamed[earlier])})
             branch, _, folder = (rest or "main").partition("/") if action == "tree" else (rest or "main", "", "")
             branch = unquote(branch)
             commit = hub.branches.get(f"{repo}/{branch}", branch)
@@ -195,13 +185,7 @@ def serve() -> Iterator[Hub]:
         def log_message(self, *_: object) -> None:
             pass
 
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """Print a traceback, unless the client no longer waits for the answer."""
-            if not isinstance(sys.exception(), ConnectionError):
-                super().handle_error(request, client_address)
-
-    server = Server(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_port}"
     hub.storage_url = f"http://localhost:{server.server_port}"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,15 +101,9 @@ def test_a_mirror_that_is_not_a_directory_is_an_error(tmp_path: Path, monkeypatc
         load_glue(data_params(task="mrpc"))
 
 
-def test_without_a_network_download_fails_quickly_and_names_the_alternatives(
-    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.url = "http://127.0.0.1:9"  # the discard port, which rejects connections at once
-    hub.connect(tmp_path / "home", monkeypatch)
-    started = time.monotonic()
+def test_without_a_network_download_names_the_alternatives(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         download(tmp_path / "raw", data_params(task="mrpc"))
-    assert time.monotonic() - started < 20, "it must not wait for the client's retries, which take half a minute"
-    for words in ("nyu-mll/glue: mrpc/train", "refused", "docs/data_and_models.md#without-the-hub."):
+    for words in ("nyu-mll/glue: mrpc/train", "offline", "docs/data_and_models.md#without-the-hub."):
         assert words in str(error.value)
     assert not (tmp_path / "raw").exists()
