@@ -22,7 +22,6 @@ class Hub:
         branches: The commit of each branch, by "repo/branch". The default branch is main.
         token: The token that every request must have, if set.
         failures: The statuses of the next responses.
-        corrupt: Whether to flip a bit of every file. Its published hash is still the original's.
         requests: The method and path of every request so far.
         url: The address of the server.
         storage_url: Another name of the same server. It sends the large files.
@@ -33,7 +32,6 @@ class Hub:
         self.branches: dict[str, str] = {}
         self.token: str | None = None
         self.failures: list[int] = []
-        self.corrupt = False
         self.requests: list[str] = []
         self.url = ""
         self.storage_url = ""
@@ -152,9 +150,7 @@ def serve() -> Iterator[Hub]:
                 self.reply(401, b"", {"X-Error-Message": "Invalid username or password."})
 
         def send_file(self, path: str, headers: dict[str, str]) -> None:
-            content = hub.files[path]
-            sent = bytes([content[0] ^ 1]) + content[1:] if hub.corrupt else content
-            self.reply(200, sent, headers)
+            self.reply(200, hub.files[path], headers)
 
         def describe(self, path: str) -> None:
             """Reply with the commit and the files of a repository, or with the entries of one of its directories."""
