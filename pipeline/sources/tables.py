@@ -103,11 +103,12 @@ def read_table(path: Path, content: bytes, file_format: FileFormat = DEFAULT_FOR
 
 
 def concat(tables: Sequence[Table]) -> Table:
-    """Join tables. Raises UserError if one has no rows, or lacks a column of the first one."""
+    """Join tables. Raises UserError if one has no rows, or lacks a column that another one has."""
+    columns = [*dict.fromkeys(name for table in tables for name in table.rows)]
     for table in tables:
         if table.rows.empty:
             raise UserError(f"{table.source} has no rows. Add some, or remove it.")
-        table.require([*tables[0].rows])
+        table.require(columns)
     classes = {name: names for table in reversed(tables) for name, names in table.classes.items()}
     return Table(tables[0].source, pd.concat([table.rows for table in tables]), classes)
 
