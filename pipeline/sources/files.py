@@ -50,7 +50,7 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
     for path in visible_entries(directory):
         shard = _SHARD.fullmatch(data_stem(path))
         split = SPLIT_ALIASES.get((shard["stem"] if shard else data_stem(path)).lower())
-        if split and data_suffix(path) and path.is_file():
+        if split and data_suffix(path) and not path.is_dir():
             files.setdefault(split, []).append(path)
         elif path.suffix != ".dvc":
             ignored.append(path.name)
