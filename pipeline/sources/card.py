@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pipeline.core.data_card import DataCard, Leak, SplitCard, label_table
+from pipeline.core.data_card import STATISTICS, DataCard, Leak, SplitCard, label_table
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import aligned, listing, literal
 from pipeline.sources.corpus import describe_rows
@@ -90,7 +90,7 @@ def _count_labels(task: Task, rows: pd.DataFrame) -> dict[str, Any]:
         return {}
     if task.problem_type == "regression":
         targets = rows["label"].astype(float)
-        return {"numbers": {name: getattr(targets, name)() for name in ("mean", "std", "min", "max")}}
+        return {"numbers": {name: getattr(targets, name)() for name in STATISTICS}}
     labels: NDArray[np.int64] = np.array(rows["label"].tolist(), dtype=np.int64)
     counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=len(task.labels))
     return {"labels": counts.tolist()}
