@@ -237,7 +237,7 @@ def _class_number(label: Any, numbers: Mapping[str, int], several: bool) -> Any:
         form = "a list of labels" if several else "a single label"
         raise ValueError(f"It must be {form}, as data.problem_type or the labels of train say. Correct it.")
     items = label if several else [label]
-    "".join(items).encode()  # Half of a UTF-16 pair, which JSON can contain, is a ValueError here and not after training.
+    "".join(items).encode()  # Half of a UTF-16 pair, which JSON can contain, is a ValueError.
     if unknown := next((item for item in items if item not in numbers), None):
         raise ValueError(
             f"{literal(unknown)} is not a label of train or data.id2label ({listing(numbers)}). Correct it, or list "
