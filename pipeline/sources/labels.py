@@ -181,7 +181,7 @@ def _names(train: Sequence[Any], schema: Sequence[str], columns: Sequence[str], 
     if schema:
         return {label: label for label in schema if label in counts}
     are_numbers = all(map(_NUMBER.fullmatch, counts))
-    return {label: label for label in sorted(counts, key=float if are_numbers else str)}
+    return {label: label for label in sorted(sorted(counts), key=float if are_numbers else str)}  # 1.1 before 1.10
 
 
 def _id2label(params: DataParams) -> dict[str, str]:
