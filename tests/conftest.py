@@ -183,7 +183,7 @@ def _tiny(model_type: str, out: Path, config: dict[str, Any]) -> Path:
     import transformers
     from tokenizers import ByteLevelBPETokenizer
 
-    sentences = [sentence for pair in demo.pairs(300) for sentence in pair[:2]]
+    sentences = pd.read_csv(demo.DEMO_FILE, nrows=300)[demo.DEMO.text_columns].to_numpy().ravel().tolist()
     bert_tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     special_tokens = {
         "bert": bert_tokens,
