@@ -30,6 +30,7 @@ READ: dict[str, tuple[list[Any], dict[str, Any], tuple[str, list[str], list[Any]
     "booleans": ([True, False], {}, (CLASSES, ["False", "True"], [1, 0])),
     "1 and 1.0 are one class": (["1", "1.0", 0, 0.0], {}, (CLASSES, ["0", "1"], [1, 1, 0, 0])),
     "1 and 01 are two classes": (["01", "1", "2"], {}, (CLASSES, ["01", "1", "2"], [0, 1, 2])),
+    "codes": ([f"{n:03}" for n in range(30)], {}, (CLASSES, [f"{n:03}" for n in range(30)], [*range(30)])),
     "words and numbers": (["1", "x"], {}, (CLASSES, ["1", "x"], [0, 1])),
     "NA is a class": (["NA", 0, 1], {}, (CLASSES, ["0", "1", "NA"], [2, 0, 1])),
     "a cell is one label": (["a|b", "a,b", "['a']"], {}, (CLASSES, ["['a']", "a,b", "a|b"], [2, 1, 0])),
