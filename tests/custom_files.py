@@ -9,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from conftest import data_params
 
+from pipeline.core.messages import UserError
 from pipeline.download import download
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.custom import load_custom
@@ -47,8 +49,8 @@ def parquet_file(table: pa.Table, **options: Any) -> bytes:
 
 
 def write_files(files: Mapping[str, str | bytes]) -> None:
-    """Write files to data/custom in the working directory."""
-    for name, content in files.items():
+    """Write files to data/custom in the working directory, and a file without corrections."""
+    for name, content in {"../corrections.csv": "verdict,idx\n", **files}.items():
         path = Path("data/custom", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -58,6 +60,14 @@ def load_files(files: Mapping[str, str | bytes], **changes: Any) -> Corpus:
     """Write the files to data/custom and read them as download does."""
     write_files(files)
     return load_custom(data_params(task="custom", **changes))
+
+
+def load_error(files: Mapping[str, str | bytes], **changes: Any) -> str:
+    """Run download on files that must be rejected, and return the error, which must be one line."""
+    with pytest.raises(UserError) as error:
+        download_custom(files, **changes)
+    assert "\n" not in str(error.value) and not Path("data/raw").exists()
+    return str(error.value)
 
 
 def examples(corpus: Corpus, split: str) -> list[dict[str, Any]]:

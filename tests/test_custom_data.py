@@ -1,4 +1,4 @@
-"""Custom data: the inferred type of task, the warnings before training, and when download runs again."""
+"""What download writes and shows: incomplete rows, duplicates, leakage, the label table, and when it runs again."""
 
 import json
 import re
@@ -11,125 +11,44 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import Project, contents, data_params
-from custom_files import csv, download_custom, jsonl, load_files, read_json, read_split, rows
+from custom_files import (
+    csv,
+    download_custom,
+    jsonl,
+    load_error,
+    parquet_file,
+    read_json,
+    read_split,
+    rows,
+    write_files,
+)
 
-from pipeline.core.data_card import read_data_card
-from pipeline.core.messages import UserError
+from pipeline.core.data_card import label_table, read_data_card
 from pipeline.core.task import read_task
 from pipeline.download import download
 from pipeline.sources.duplicates import hash_rows
 
 pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
 
-
-CLASSES, SEVERAL, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
-
-INFERRED: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[str], list[str]]]] = {
-    "words": ({"train.csv": csv(rows(60, ["no", "yes"]))}, {}, (CLASSES, ["no", "yes"], ["accuracy", "f1"])),
-    "few integers": (
-        {"train.csv": csv(rows(60, [10, 9, -1]))},
-        {},
-        (CLASSES, ["-1", "9", "10"], ["accuracy", "f1_macro"]),
-    ),
-    "booleans": ({"train.jsonl": jsonl(rows(60, [True, False]))}, {}, (CLASSES, ["False", "True"], ["accuracy"])),
-    "many integers": (
-        {"train.csv": csv(rows(60, list(range(21))))},
-        {},
-        (NUMBERS, [], ["pearson", "spearmanr", "rmse"]),
-    ),
-    "floats": (
-        {"train.csv": csv(rows(60, ["1.5", "-2e3", ".5"]))},
-        {},
-        (NUMBERS, [], ["pearson", "spearmanr", "rmse"]),
-    ),
-    "whole numbers that pandas writes as floats": (
-        {"train.csv": csv(rows(60, ["1.0", "2.0"]))},
-        {},
-        (CLASSES, ["1", "2"], ["accuracy"]),
-    ),
-    "codes with leading zeros": (
-        {"train.csv": csv(rows(60, ["10", "007"]))},
-        {},
-        (CLASSES, ["007", "10"], ["accuracy"]),
-    ),
-    "long numbers that floats cannot distinguish": (
-        {"train.jsonl": jsonl(rows(60, [2**53 + 1, 2**53]))},
-        {},
-        (CLASSES, ["9007199254740992", "9007199254740993"], ["accuracy"]),
-    ),
-    "floats that are classes": (
-        {"train.csv": csv(rows(60, ["1.5", "2.5"]))},
-        {"problem_type": CLASSES},
-        (CLASSES, ["1.5", "2.5"], ["accuracy"]),
-    ),
-    "integers that are numbers": (
-        {"train.csv": csv(rows(60, [1, 2]))},
-        {"problem_type": NUMBERS},
-        (NUMBERS, [], ["pearson"]),
-    ),
-    "lists": ({"train.jsonl": jsonl(rows(60, [["b", "a"], [], ["c"]]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
-    "vertical bars": ({"train.csv": csv(rows(60, ["b|a", "c"]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
-    "semicolons": ({"train.csv": csv(rows(60, ["b; a", "c"]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
-    "a trailing separator": (
-        {"train.csv": csv([*rows(60, ["spam", "ham"]), ("more", "spam;")])},
-        {},
-        (SEVERAL, ["ham", "spam"], ["f1_micro"]),
-    ),
-    "commas": (
-        {"train.csv": csv(rows(60, ['"b,a"', "c"]))},
-        {"problem_type": SEVERAL},
-        (SEVERAL, ["a", "b", "c"], ["f1_micro"]),
-    ),
-    "commas in names": ({"train.csv": csv(rows(60, ['"b,a"', "c"]))}, {}, (CLASSES, ["b,a", "c"], ["accuracy"])),
-    "named classes": (
-        {"train.csv": csv(rows(60, [1, 0]))},
-        {"id2label": {"1": "good", "0": "bad"}},
-        (CLASSES, ["good", "bad"], ["accuracy"]),
-    ),
-    "named classes that pandas writes as floats": (
-        {"train.csv": csv(rows(60, ["1.0", "0.0"])), "dev.csv": csv(rows(9, [1, 0], 1))},
-        {"id2label": {"1": "good", "0.0": "bad"}},
-        (CLASSES, ["good", "bad"], ["accuracy"]),
-    ),
-    "words and numbers listed in id2label": (
-        {"train.csv": csv(rows(60, ["1", "x"]))},
-        {"id2label": {"x": "X", "1": "one"}},
-        (CLASSES, ["X", "one"], ["accuracy"]),
-    ),
-}
+CLASSES = "single_label_classification"
+FIXED = {"type": "fixed"}
+TEXTS = rows(40, ["good", "bad"])
+ASSIGNED = [(*row, "train") for row in TEXTS]
+PAIR = {"text_column_names": ["one", "other"]}
 
 
-@pytest.mark.parametrize("case", INFERRED)
-def test_the_problem_type_is_inferred_and_logged(case: str, caplog: pytest.LogCaptureFixture) -> None:
-    files, changes, (problem_type, labels, metrics) = INFERRED[case]
-    task = load_files(files, **changes).task
-    assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (problem_type, labels, metrics)
-    messages = [
-        message
-        for message in caplog.messages
-        if message.startswith(f'Inferred problem_type {problem_type}: column "label" has ')
-    ]
-    assert len(messages) == ("problem_type" not in changes)
-    assert all("Set data.problem_type" in message for message in messages)
+def warnings(raw: Path) -> str:
+    return "\n".join(read_data_card(raw).warnings)
 
 
-@pytest.mark.parametrize(
-    ("labels", "warns"), [(["spam", "ham"] * 30 + ["spam;"], True), (["spam", "ham", "spam;"] * 30, False)]
-)
-def test_few_lists_among_single_labels_are_a_warning(
-    labels: list[str], warns: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    load_files({"train.csv": csv([(f"text {number}", label) for number, label in enumerate(labels)])})
-    assert ('"label" has a list of labels in only 1 of 61 rows (1.6%)' in caplog.text) == warns
+def table_cells(raw: Path) -> dict[str, list[str]]:
+    """Return the rows of the label table by their first cell."""
+    return {first: cells for first, *cells in label_table(read_task(raw, "download"), read_data_card(raw))}
 
 
 @pytest.mark.parametrize(
     ("train", "dev", "expected"),
-    [
-        ([["b", "a"], [], ["c"]], [["c"]], [0, 0, 1]),
-        ([0.5, 2.5], [7], 7.0),
-        (["b", "a"], ["b"], 1),
-    ],
+    [([["b", "a"], [], ["c"]], [["c"]], [0, 0, 1]), ([0.5, 2.5], [7], 7.0), (["b", "a"], ["b"], 1)],
 )
 def test_labels_are_stored_by_problem_type(train: list[Any], dev: list[Any], expected: Any) -> None:
     raw = download_custom({"train.jsonl": jsonl(rows(60, train)), "dev.jsonl": jsonl(rows(3, dev, 1))})
@@ -138,193 +57,89 @@ def test_labels_are_stored_by_problem_type(train: list[Any], dev: list[Any], exp
     assert features["label"].get("names") == (["a", "b"] if expected == 1 else None)
 
 
-def test_a_parquet_file_can_have_pairs_slice_columns_and_other_types() -> None:
+def test_pairs_and_slices_are_stored_as_texts() -> None:
     columns = {
         "question": pa.array(["one", "two", "three"] * 20).dictionary_encode(),
         "answer": pa.array(range(60)),
         "verdict": pa.array([1.0, 0.0, None] * 20),
         "source": pa.array(["web", None, "book"] * 20, pa.large_string()),
     }
-    Path("data/custom").mkdir(parents=True)
-    pq.write_table(pa.table(columns), "data/custom/train.parquet")
     names = {"text_column_names": ["question", "answer"], "label_column_name": "verdict", "slice_columns": ["source"]}
-    raw = download_custom({}, **names, problem_type=CLASSES, on_missing="drop")
+    raw = download_custom({"train.parquet": parquet_file(pa.table(columns))}, **names, on_missing="drop")
     examples = sorted(
-        (row for split in ("train", "validation", "test") for row in read_split(raw, split)), key=lambda row: row["idx"]
+        (row for part in ("train", "validation", "test") for row in read_split(raw, part)), key=lambda row: row["idx"]
     )
-    assert list(read_split(raw, "train")[0]) == ["question", "answer", "label", "idx", "source", "sample_group"]
+    assert list(read_split(raw, "train")[0]) == ["question", "answer", "label", "idx", "source"]
     assert list(read_split(raw, "test")[0]) == ["question", "answer", "label", "idx", "source", "leakage"]
     assert [row["idx"] for row in examples] == [number for number in range(60) if number % 3 < 2]
     assert {key: examples[1][key] for key in ("question", "answer", "label", "source")} == {
         "question": "two", "answer": "1", "label": 0, "source": "",
     }  # fmt: skip
-    assert read_json(raw, "task")["slice_columns"] == ["source"]
+    assert read_task(raw, "download").slice_columns == ["source"]
 
 
-TEXTS = rows(40, ["good", "bad"])
-INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
-    "a number among words": (
-        {"train.csv": csv([*TEXTS, ("a", 3)])},
-        {},
-        r"train\.csv line 42: \"label\" is '3', .*data\.id2label",
-    ),
-    "a word in another split": (
-        {"train.csv": csv(rows(40, [0, 1])), "dev.csv": csv([("a", "x")])},
-        {},
-        r"dev\.csv line 2: \"label\" is 'x', a word among labels that are numbers\. .*id2label",
-    ),
-    "words in train and numbers in another split": (
-        {"train.csv": csv(TEXTS), "dev.csv": csv(rows(10, [0, 1], 1))},
-        {},
-        r"dev\.csv line 2: \"label\" is '0', a number among labels that are words\. Write the labels of all splits",
-    ),
-    "a label that id2label does not list": (
-        {"train.csv": csv(TEXTS)},
-        {"id2label": {"good": "Good", "bat": "Bad"}},
-        r"line 3: \"label\" is 'bad', .*data\.id2label only has the labels good, bat\. .*add it",
-    ),
-    "too many classes": (
-        {"train.csv": csv(rows(2_000, [f"c{number}" for number in range(2_000)]))},
-        {},
-        r"data\.label_column_name: .label. has 2,000 distinct labels in 2,000 rows.*Name the column",
-    ),
-    "one row per class": (
-        {"train.csv": csv(rows(30, [f"c{number}" for number in range(30)]))},
-        {},
-        r"label. has 30 distinct labels in 30 rows, which is too many",
-    ),
-    "one class": (
-        {"train.csv": csv(rows(30, ["x"]))},
-        {},
-        r"data\.label_column_name: .*\"label\" is always 'x' in train\. Set it to a different",
-    ),
-    "one class in two spellings": (
-        {"train.csv": csv(rows(30, ["1", "1.0"]))},
-        {},
-        r"data\.label_column_name: .*\"label\" is always '1' in train\. Set it to a different",
-    ),
-    "lists without a label": (
-        {"train.jsonl": jsonl(rows(30, [[]]))},
-        {},
-        r"data\.label_column_name: .*\"label\" is always empty in train\. Set it to a different",
-    ),
-    "a list of objects": (
-        {"train.jsonl": jsonl(rows(30, [[{"a": 1}], ["b"]]))},
-        {},
-        r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a string or a number\. Export the data in a flat",
-    ),
-    "a lone surrogate": (
-        {"train.jsonl": jsonl(rows(30, ["b\ud83d", "c"]))},
-        {},
-        r"line 1: \"label\" is 'b\\ud83d', which is not valid Unicode\. Correct it",
-    ),
-    "NaN": (
-        {"train.csv": csv(rows(30, ["1.5", "2.5", "nan"]))},
-        {},
-        r"train\.csv line 4: \"label\" is 'nan', a word among labels that are numbers\. If 'nan' means .*=drop",
-    ),
-    "NaN among classes": (
-        {"train.csv": csv(rows(30, ["0", "1", "nan"]))},
-        {"problem_type": CLASSES},
-        r"line 4: \"label\" is 'nan', a word among labels that are numbers",
-    ),
-    "NaN in JSON, which counts as missing": (
-        {"train.jsonl": jsonl([*TEXTS, (float("nan"), "good"), ("a", float("nan"))])},
-        {},
-        r"^train has rows without a text .*: 1 of 42 \(2\.4%\), idx 40, .* label: 1 of 42 \(2\.4%\), idx 41",
-    ),
-    "targets whose squares overflow": (
-        {"train.csv": csv(rows(30, ["1.5", "2.5", "-1e308"]))},
-        {},
-        r"line 4: \"label\" is '-1e308', .*from -1e\+15 to 1e\+15",
-    ),
-    "a word instead of a number": (
-        {"train.csv": csv(rows(30, ["1.5", "2.5", "good"]))},
-        {"problem_type": NUMBERS},
-        r"line 4: \"label\" is 'good', .*finite",
-    ),
-    "id2label for a regression": (
-        {"train.csv": csv(rows(30, ["1.5", "2.5"]))},
-        {"problem_type": NUMBERS, "id2label": {"a": "A", "b": "B"}},
-        r"data\.id2label .*null",
-    ),
-    "a list instead of a class": (
-        {"train.jsonl": jsonl(rows(30, [["a", "b"], ["b"]]))},
-        {"problem_type": CLASSES},
-        r"line 1: \"label\" is \['a', 'b'\]\. .*multi_label",
-    ),
-    "no text columns": (
-        {"train.csv": csv(TEXTS)},
-        {"text_column_names": []},
-        r"data\.text_column_names must name one .* \[\]",
-    ),
-    "a column twice": (
-        {"train.csv": csv(TEXTS)},
-        {"text_column_names": ["text", "text"]},
-        r'must not name a column twice.*"text"',
-    ),
-    "a label twice in id2label": (
-        {"train.csv": csv(rows(40, [0, 1]))},
-        {"id2label": {"0": "no", "1": "yes", "1.0": "maybe"}},
-        r"params\.yaml: data\.id2label has a label twice.*, got 0, 1, 1\.0\. Keep only one",
-    ),
-    "a class twice": (
-        {"train.csv": csv(TEXTS)},
-        {"id2label": {"good": "x", "bad": "x"}},
-        r"data\.id2label .*all differ",
-    ),
-    "missing texts and labels": (
-        {"train.csv": csv([*TEXTS, ("", "good"), (" ", "bad"), ("a", "")])},
-        {},
-        r"^train has rows without a text .*: 2 of 43 \(4\.7%\), idx 40, 41, .* label: 1 .* 42\. .*missing=drop",
-    ),
-    "leakage": (
-        {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7])},
-        {"on_leakage": "error", "split": {"type": "fixed"}},
-        r"^train has rows that are also in validation or test: 2 of 40 .*, idx 5, 6\. Remove.*on_leakage=drop",
-    ),
-}
+def test_rows_without_a_text_or_a_label_are_an_error_or_dropped_with_their_labels_counted() -> None:
+    incomplete = [("", "good"), (" ", "bad"), ("a", ""), (" ", "bad")]
+    files = {"train.csv": csv([*TEXTS, *incomplete]), "dev.csv": csv([*TEXTS[:5], ("b", "")])}
+    message = load_error(files)
+    for words in ("train has rows without a text: 3 of 44 (6.8%), idx 40, 41, 43", "label: 1 of 44", "on_missing=drop"):
+        assert words in message
+    raw = download_custom(files, on_missing="drop", split=FIXED)
+    assert [row["idx"] for row in read_split(raw, "train")] == list(range(40))
+    assert re.search("^train: dropped .*: 3 of 44 .* 1 of 44 .*labels: 'bad' 2, 'good' 1$", warnings(raw), re.M)
+    assert re.search(r"^validation: dropped rows without a label: 1 of 6 \(16.7%\), idx 5$", warnings(raw), re.M)
 
 
-@pytest.mark.parametrize("fault", INVALID)
-def test_invalid_data_is_reported_in_one_line(fault: str) -> None:
-    files, changes, message = INVALID[fault]
-    with pytest.raises(UserError, match=message):
-        download_custom(files, **changes)
-    assert not Path("data/raw").exists()
+def test_a_pair_may_have_one_empty_text_which_is_counted_but_connects_nothing() -> None:
+    train = [("a", "", 0), ("", "b", 1), ("c", "", 0), ("", "", 0), ("d", "e", 1)]
+    dev = [("f", "", 1), ("", "a", 0)]
+    files = {"train.csv": csv(train, "one,other,label"), "dev.csv": csv(dev, "one,other,label")}
+    assert "rows without a text: 1 of 5 (20.0%), idx 3" in load_error(files, **PAIR, split=FIXED)
+    raw = download_custom(files, **PAIR, split=FIXED, on_missing="drop")
+    card = read_data_card(raw)
+    assert [(part.rows, part.half_empty, part.repeated) for part in card.splits.values()] == [(4, 3, 0), (2, 2, 0)]
+    assert [(leak.rows, leak.texts) for leak in card.leakage] == [(1, 1)], "only a and nothing, in another order"
+    assert "train has pairs with an empty text: 3 of 4 (75.0%), idx 0, 1, 2" in warnings(raw)
 
 
-def warnings(raw: Path) -> str:
-    return "\n".join(read_data_card(raw).warnings)
+EMPTY_SPLITS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
+    "all of train leaks": (
+        {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS)},
+        {"on_leakage": "drop", "split": FIXED},
+        "train would have no rows",
+    ),
+    "all of train is incomplete": (
+        {"train.csv": csv([("", label) for _, label in TEXTS])}, {"on_missing": "drop"}, "without a text: 40 of 40",
+    ),
+    "a split of the column is incomplete": (
+        {"train.csv": csv([*ASSIGNED, ("a", "bad", "dev"), ("b", "", "test")], "text,label,part")},
+        {"on_missing": "drop", "split": {"type": "fixed", "column": "part"}},
+        "test would have no rows",
+    ),
+    "one class is left": (
+        {"train.csv": csv([*TEXTS[::2], *TEXTS[1:4:2]]), "dev.csv": csv(TEXTS[1:4:2])},
+        {"on_leakage": "drop", "split": FIXED},
+        "train would have only one class",
+    ),
+}  # fmt: skip
 
 
-def test_incomplete_rows_are_dropped_if_on_missing_is_drop() -> None:
-    files = {"train.csv": csv([("", "good"), *TEXTS]), "dev.csv": csv([*TEXTS[:5], ("a", "")])}
-    corpus = load_files(files, on_missing="drop", split={"type": "fixed"})
-    assert corpus.splits["train"]["idx"].tolist() == list(range(1, 41))
-    assert 'train: dropped rows without a text in "text": 1 of 41 (2.4%), idx 0' in corpus.warnings
-    assert "validation: dropped rows without a label: 1 of 6 (16.7%), idx 5" in corpus.warnings
+@pytest.mark.parametrize("case", EMPTY_SPLITS)
+def test_a_split_that_would_be_empty_is_rejected(case: str) -> None:
+    files, changes, words = EMPTY_SPLITS[case]
+    assert words in load_error(files, **changes)
 
 
 def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.LogCaptureFixture) -> None:
-    empty_labels = csv([(text, "") for text, _ in TEXTS[:4]])
-    assert load_files({"train.csv": csv(TEXTS), "test.csv": empty_labels}).task.unlabeled_splits == ["test"]
-    raw = download_custom({"test.csv": csv([(text,) for text, _ in TEXTS[:4]], "text")})
+    raw = download_custom({"train.csv": csv(TEXTS), "test.csv": csv([(text,) for text, _ in TEXTS[:4]], "text")})
     task = read_task(raw, "download")
-    assert (task.predicted_splits, task.unlabeled_splits, task.verdict_split) == (
-        ["validation", "test"],
-        ["test"],
-        "validation",
-    )
+    assert (task.predicted_splits, task.unlabeled_splits) == (["validation", "test"], ["test"])
     assert list(read_split(raw, "test")[0]) == ["text", "idx", "leakage"]
-    assert read_data_card(raw).splits["test"].labels == []
-    [reason] = [message for message in caplog.messages if "test has no labels, so verdicts use validation" in message]
-    assert "If train.keep is best" in reason
+    assert [table_cells(raw)[name][2] for name in ("rows", "'good'", "'bad'")] == ["4", "?", "?"]
+    assert any("verdicts use validation" in message for message in caplog.messages)
 
 
-def test_duplicates_and_leakage_are_counted_and_the_log_has_the_warnings_of_the_data_card(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_duplicates_leakage_and_contradictions_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     train = [
         ("It fell.", "He rose.", 1),
         ("x y", "z", 0),
@@ -339,137 +154,126 @@ def test_duplicates_and_leakage_are_counted_and_the_log_has_the_warnings_of_the_
         ("1.5", "...", 0),
         ("15", "!", 0),
     ]
-    files = {
-        "train.csv": csv(train, "one,other,label"),
-        "dev.csv": csv(dev, "one,other,label"),
-        "test.csv": csv(dev[:2], "one,other,label"),
-    }
-    raw = download_custom(files, text_column_names=["one", "other"])
+    parts = {"train": train, "dev": dev, "test": [*dev[:1], ("IT FELL", "he went", 1)]}
+    files = {f"{name}.csv": csv(table, "one,other,label") for name, table in parts.items()}
+    raw = download_custom(files, **PAIR)
     card = read_data_card(raw)
     counts = card.splits["train"]
     assert (counts.rows, counts.repeated, counts.contradictory) == (5, 2, 2)
-    leaks = {(leak.later, leak.earlier): (leak.rows, leak.texts) for leak in card.leakage}
-    assert leaks == {("validation", "train"): (1, 2), ("test", "train"): (0, 1), ("test", "validation"): (2, 2)}
+    assert {(leak.later, leak.earlier): (leak.rows, leak.texts, leak.contradictory) for leak in card.leakage} == {
+        ("validation", "train"): (1, 2, 1), ("test", "train"): (0, 1, 0), ("test", "validation"): (2, 2, 1),
+    }  # fmt: skip
     assert [row["leakage"] for row in read_split(raw, "validation")] == [0, 1, 2, 0, 0]
-    assert [row["sample_group"] for row in read_split(raw, "train")] == [0, 1, 0, 0, 2]
-    assert "train has rows that duplicate an earlier row: 2 of 5 (40.0%), idx 2, 3" in card.warnings
-    assert "validation has rows that share a text with train: 2 of 5 (40.0%), idx 1, 2" in card.warnings
+    for words in (
+        "train has rows that duplicate an earlier row: 2 of 5 (40.0%), idx 2, 3",
+        "share a text with train: 2 of 5",
+    ):
+        assert words in warnings(raw)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == card.warnings
 
 
-def test_texts_with_different_emoji_are_different() -> None:
-    texts = ["Great 😍", "great😍", "Great 😡", "Great!", "Great™", "great"]
-    hashes = hash_rows(pd.DataFrame({"text": texts}), ["text"])["row"]
-    assert pd.factorize(hashes)[0].tolist() == [0, 0, 1, 2, 2, 2]
-
-
-def test_a_text_with_a_different_label_in_another_split_is_a_contradiction(caplog: pytest.LogCaptureFixture) -> None:
-    train = [*TEXTS, ("The sky is blue.", "good"), ("It rains.", "good"), ("It snows.", "good"), ("It snows.", "bad")]
-    dev = [("the sky IS blue", "bad"), ("It rains!", "good"), ("Fog.", "good"), ("It snows.", "good")]
-    test = [("Fog.", "bad"), ("the sky is blue", "good"), ("Hail.", "bad")]
-    raw = download_custom(
-        {"train.csv": csv(train), "dev.csv": csv(dev), "test.csv": csv(test)}, split={"type": "fixed"}
-    )
-    card = read_data_card(raw)
-    assert {(leak.later, leak.earlier): leak.contradictory for leak in card.leakage} == {
-        ("validation", "train"): 2, ("test", "train"): 0, ("test", "validation"): 2,
-    }  # fmt: skip
-    contradictions = [line for line in caplog.messages if "a different label" in line and "earlier row" not in line]
-    assert contradictions == [line for line in card.warnings if line in contradictions]
-    assert [re.findall(r"validation|test|train|idx [\d, ]+", line) for line in contradictions] == [
-        ["validation", "train", "idx 0, 3"], ["test", "validation", "idx 0, 1"],
-    ]  # fmt: skip
-
-
-def test_regression_and_multi_label_rows_can_contradict_but_unlabeled_rows_cannot() -> None:
-    files = {
-        "train.jsonl": jsonl([*rows(60, [0.5, 2.5]), ("Fog.", 1.5)]),
-        "dev.jsonl": jsonl([("fog", 1.25), ("x", 2)]),
-    }
-    card = read_data_card(download_custom({**files, "test.csv": csv([("Fog.",), ("y",)], "text")}))
-    assert {leak.later: leak.contradictory for leak in card.leakage if leak.earlier == "train"} == {
-        "validation": 1, "test": 0,
-    }  # fmt: skip
-    files = {"train.jsonl": jsonl([*rows(60, [["a"], ["b", "a"]]), ("Fog.", ["a"])])}
-    card = read_data_card(download_custom({**files, "dev.jsonl": jsonl([("fog", ["a", "b"]), ("Fog.", ["a"])])}))
-    assert card.leakage[0].contradictory == 1
-
-
 @pytest.mark.parametrize(
-    ("files", "changes", "message"),
+    ("train", "dev", "contradictory"),
     [
-        (
-            {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS)},
-            {"on_leakage": "drop", "split": {"type": "fixed"}},
-            r"^train would have no rows\. .*data\.on_missing and data\.on_leakage",
-        ),
-        (
-            {"train.csv": csv([("", label) for _, label in TEXTS])},
-            {"on_missing": "drop", "split": {"type": "random"}},
-            r'^train: dropped rows without a text in "text": 40 of 40',
-        ),
-        (  # All rows that train has left are in validation.
-            {"train.csv": csv([(*row, "dev") for row in [*TEXTS, ("", "pos")]], "text,label,part")},
-            {"on_missing": "drop", "split": {"type": "fixed", "column": "part"}},
-            r"^train would have no rows\.",
-        ),
-        (
-            {
-                "train.csv": csv(
-                    [*((*row, "train") for row in TEXTS), ("a", "bad", "dev"), ("b", "", "test")], "text,label,part"
-                )
-            },
-            {"on_missing": "drop", "split": {"type": "fixed", "column": "part"}},
-            r'^test would have no rows, because all rows that "part" assigns to it were dropped\. If test rows have no',
-        ),
+        ([0.5, 2.5], [("fog", 1.25), ("Fog!", 0.5)], 1),
+        ([["a"], ["b", "a"]], [("fog", ["a", "b"]), ("Fog.", ["a"])], 1),
+        (["a", "b"], [("fog", "b"), ("FOG", "a"), ("f o g", "b")], 1),
     ],
 )
-def test_a_split_that_would_be_empty_is_rejected(
-    files: dict[str, str | bytes], changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        download_custom(files, **changes)
+def test_labels_of_every_type_can_contradict(train: list[Any], dev: list[tuple[str, Any]], contradictory: int) -> None:
+    files = {"train.jsonl": jsonl([("Fog.", train[0]), *rows(60, train)]), "dev.jsonl": jsonl(dev)}
+    [leak] = read_data_card(download_custom(files, split=FIXED)).leakage
+    assert (leak.rows, leak.contradictory) == (2, contradictory)
 
 
-def test_leaked_rows_are_dropped_from_train_if_on_leakage_is_drop() -> None:
+def test_texts_with_different_emoji_are_different() -> None:
+    texts = ["Great 😍", "great😍", "Great 😡", "Great!", "great", "?!", "!"]
+    hashes = hash_rows(pd.DataFrame({"text": texts}), ["text"])["row"]
+    assert pd.factorize(hashes)[0].tolist() == [0, 1, 2, 3, 3, 4, 5]
+
+
+def test_leaked_rows_are_kept_dropped_or_an_error() -> None:
     files = {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7]), "test.csv": csv(TEXTS[6:9])}
+    assert re.search(r"4 of 40 \(10.0%\), idx 5, 6, 7, 8\b.*on_leakage=drop", load_error(files, on_leakage="error"))
+    assert len(read_split(download_custom(files), "train")) == 40
     raw = download_custom(files, on_leakage="drop")
-    assert [row["idx"] for row in read_split(raw, "train")] == [
-        number for number in range(40) if number not in range(5, 9)
-    ]
+    assert [row["idx"] for row in read_split(raw, "train")] == [*range(5), *range(9, 40)]
     assert (len(read_split(raw, "validation")), len(read_split(raw, "test"))) == (2, 3)
-    card = read_data_card(raw)
-    assert card.splits["train"].rows == 36
-    assert [leak.rows for leak in card.leakage if leak.earlier == "train"] == [0, 0]
-    assert "train: dropped rows that are also in validation or test: 4 of 40 (10.0%), idx 5, 6, 7, 8" in card.warnings
+    assert [leak.rows for leak in read_data_card(raw).leakage if leak.earlier == "train"] == [0, 0]
+    assert re.search(r"^train: dropped rows that are also in validation or test: 4 of 40", warnings(raw), re.M)
 
 
-def test_classes_that_are_missing_or_rare_in_train_are_reported() -> None:
-    files = {"train.csv": csv(rows(120, ["a", "a", "b"])), "dev.csv": csv([*rows(3, ["a"], 1), ("x", "new")])}
-    raw = download_custom(files, split={"type": "fixed"})
-    assert read_json(raw, "task")["labels"] == ["a", "b", "new"]
-    assert "validation has rows with a label that train does not have ('new'): 1 of 4 (25.0%), idx 3" in warnings(raw)
-    rare = r"train has fewer than 50 rows for 2 of 3 labels \(66\.7%\).*: 'b' \(40, 33\.3%\), 'new' \(0, 0\.0%\)$"
-    assert re.search(rare, warnings(raw), re.M)
+def test_the_label_table_counts_every_label_of_every_split() -> None:
+    labels = ["good"] * 4 + ["bad"] * 3 + ["Good"]
+    files = {"train.csv": csv(rows(400, labels)), "dev.csv": csv([(30 * "é", "bad"), ("x", "good")])}
+    raw = download_custom(files, split=FIXED)
+    longest = max(len(text) for text, _ in rows(400, labels))
+    assert table_cells(raw) == {
+        "": ["train", "validation"],
+        "rows": ["400", "2"],
+        "longest text": [str(longest), "30"],
+        "'good'": ["200 (50.0%)", "1 (50.0%)"],
+        "'bad'": ["150 (37.5%)", "1 (50.0%)"],
+        "'Good'": ["50 (12.5%)", "0 (0.0%)"],
+    }
+    assert list(table_cells(raw))[3:] == ["'good'", "'bad'", "'Good'"], "the most frequent first"
+    assert "'Good', 'good'" in warnings(raw)
+
+
+def test_the_label_table_has_the_20_most_frequent_and_the_20_rarest_of_many_labels() -> None:
+    labels = [f"c{number}" for number in range(45) for _ in range(1 + (number < 30) + 9 * (number < 20))]
+    cells = table_cells(
+        download_custom({"train.csv": csv(rows(3 * len(labels), labels)), "dev.csv": csv(rows(9, labels))})
+    )
+    names = [name.strip("'") for name in cells][3:]
+    assert {*names[:20]} == {f"c{number}" for number in range(20)}
+    assert {*names[-15:]} == {f"c{number}" for number in range(30, 45)}
+    assert len(names) == 41 and "5 more labels" in names[20]
+    labels = labels[: labels.index("c40")]
+    cells = table_cells(
+        download_custom({"train.csv": csv(rows(3 * len(labels), labels)), "dev.csv": csv(rows(9, labels))})
+    )
+    assert len(cells) == 43, "40 labels are not shortened"
+
+
+def test_the_table_of_a_regression_has_the_statistics_of_pandas() -> None:
+    files = {
+        "train.csv": csv(rows(60, [0.25, 1.5, 3])),
+        "dev.csv": csv(rows(10, [-1, 0.5], 1)),
+        "test.csv": csv([("x", 2)]),
+    }
+    cells = table_cells(download_custom(files))
+    assert list(cells)[3:] == ["mean", "std", "min", "max"]
+    for column, labels in enumerate((20 * [0.25, 1.5, 3], 5 * [-1, 0.5])):
+        statistics = [pd.Series(labels).agg(name) for name in ("mean", "std", "min", "max")]
+        assert [float(cells[name][column]) for name in list(cells)[3:]] == pytest.approx(statistics, rel=1e-3)
+    assert cells["std"][2] == "nan"
+
+
+def test_the_log_shows_the_first_rows_and_the_label_table(caplog: pytest.LogCaptureFixture) -> None:
+    download_custom({"train.csv": csv([("\u200bodd", "a\tb"), *TEXTS])})
+    log = "\n".join(caplog.messages)
+    assert re.search(r"'\\u200bodd' -> 'a\\tb'", log)
+    assert re.search(r"^'bad' +\d+ \(\d+\.\d%\) +\d+ \(\d+\.\d%\) +\d+ \(\d+\.\d%\)$", log, re.M)
+    assert re.search(r"fewer than 50 rows for 3 of 3 labels .*'a\\tb', 'bad', 'good'", log)
 
 
 def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRPC_MIRROR", str(mrpc))
+    write_files({})
     download(Path("data/raw"), data_params(task="mrpc"))
     leaks = {(leak.later, leak.earlier): leak for leak in read_data_card(Path("data/raw")).leakage}
     validation, test = leaks["validation", "train"], leaks["test", "train"]
-    assert (validation.rows, validation.texts, test.rows, test.texts) == (0, 43, 7, 252)
-    leakage_flags = [
-        np.array([row["leakage"] for row in read_split(Path("data/raw"), split)]) for split in ("validation", "test")
-    ]
-    assert [(int((flags > 0).sum()), int((flags == 2).sum())) for flags in leakage_flags] == [(43, 0), (252, 7)]
+    assert (validation.rows, validation.texts, test.rows, test.texts) == (1, 43, 9, 252)
+    flags = np.array([row["leakage"] for row in read_split(Path("data/raw"), "test")])
+    assert (int((flags > 0).sum()), int((flags == 2).sum())) == (252, 9)
 
 
 def test_the_same_files_give_the_same_output() -> None:
     files = {"train.csv": csv(TEXTS)}
     first = contents(download_custom(files))
     assert contents(download_custom({})) == first
-    assert re.fullmatch(r"[0-9a-f]{64}", json.loads(first["source.json"])["sha256"]["train.csv"])
+    assert re.fullmatch(r"[0-9a-f]{64}", read_json(Path("data/raw"), "source")["sha256"]["train.csv"])
 
 
 @pytest.mark.slow
@@ -482,41 +286,3 @@ def test_an_edited_file_reruns_download(project: Project) -> None:
         stream.write("one more,good\n")
     assert project.repro("download") == ["download"]
     assert read_data_card(project.root / "data/raw").splits["train"].rows == 33
-
-
-@pytest.mark.parametrize("placeholder", ["nan", "NaN", "NA", "NULL", "\\N", "#NAME?", "#VALUE!", "#REF!"])
-def test_a_text_that_may_be_missing_is_a_warning(placeholder: str) -> None:
-    table = rows(60, ["good", "bad"])
-    table[3] = (f" {placeholder}", "bad")
-    [warning] = load_files({"train.csv": csv(table), "test.csv": csv([(placeholder, "bad")])}).warnings
-    place = "data/custom/train.csv line 5"
-    assert warning.startswith(f'"text" is {placeholder!r} in 2 of 61 rows (3.3%), first in {place}. ')
-    assert "leave these fields empty" in warning
-    table[3] = ("Not a NULL", "bad")
-    assert not load_files({"train.csv": csv(table), "test.csv": csv([("None", "bad")])}).warnings
-
-
-@pytest.mark.parametrize("text", ["Früh", "Straße", "it\u2019s good"])
-def test_texts_that_were_decoded_with_a_wrong_encoding_are_a_warning(text: str) -> None:
-    table = rows(60, ["good", "bad"])
-    for position in (3, 8):
-        table[position] = (f"{text} {position}", "bad")
-    assert not load_files({"train.csv": csv(table)}).warnings
-    for position in (3, 8):
-        table[position] = (f"{text} {position}".encode().decode("cp1252", "ignore"), "bad")
-    [warning] = load_files({"train.csv": csv(table)}).warnings
-    assert "in 2 of 60 rows (3.3%), first in data/custom/train.csv line 5." in warning and "UTF-8" in warning
-
-
-def test_many_rows_that_are_also_in_train_come_with_a_remedy() -> None:
-    table = rows(200, ["good", "bad"])
-    for repeats, has_remedy in ((60, True), (6, False)):
-        files = {"train.csv": csv([*table, *table[:repeats]])}
-        leaks = [
-            line for line in warnings(download_custom(files)).splitlines() if "rows that are also in train" in line
-        ]
-        assert leaks
-        assert any("data.split.type=group" in leak and "data.on_leakage=drop" in leak for leak in leaks) == has_remedy
-    files = {"train.csv": csv([*table, *table[:60]])}
-    for changes in ({"split": {"type": "group"}}, {"on_leakage": "drop"}):
-        assert "rows that are also in train" not in warnings(download_custom(files, **changes))

@@ -1,6 +1,7 @@
 """Faults while a stage runs: each one ends in one line that says what to do, and leaves no partial output."""
 
 import gc
+import json
 import os
 import re
 import resource
@@ -26,9 +27,6 @@ from pipeline.core.output import parse_details, write_text
 from pipeline.download import download
 from pipeline.params import ModelParams, Params
 from pipeline.pretrained import pretrained
-from pipeline.sources import loading
-from pipeline.sources.corpus import Corpus
-from pipeline.sources.demo import DEMO
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
@@ -175,15 +173,16 @@ TEXTS = [
 ]
 
 
-def test_any_text_passes_through_all_stages_in_order(
-    params: Params, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_text_passes_through_all_stages_in_order(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:
     pairs = [(first, second) for first in TEXTS for second in TEXTS]
-    table = pd.DataFrame(pairs, columns=DEMO.text_columns).assign(label=[0, 1] * 8, idx=range(16))
-    monkeypatch.setattr(loading, "load_demo", lambda: Corpus(DEMO, dict.fromkeys(DEMO.splits, table), {}))
-    download(tmp_path / "raw", data_params(task="demo"))
-    rows = pd.read_parquet(tmp_path / "raw" / "test.parquet")
-    assert [*zip(rows["sentence1"], rows["sentence2"], strict=True)] == pairs
+    (tmp_path / "custom").mkdir()
+    for split in ("train", "validation", "test"):
+        rows = [{"one": one, "other": other, "label": number % 2} for number, (one, other) in enumerate(pairs)]
+        (tmp_path / f"custom/{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns = {"text_column_names": ["one", "other"], "directory": str(tmp_path / "custom")}
+    download(tmp_path / "raw", data_params(task="custom", **columns))
+    written = pd.read_parquet(tmp_path / "raw" / "test.parquet")
+    assert [*zip(written["one"], written["other"], strict=True)] == pairs
     tokenize(tmp_path / "raw", tiny(), tmp_path / "tokenized", params.tokenize, 1)
     train_model(tmp_path / "tokenized", tiny(), tmp_path)
     predicted = pd.read_parquet(predict_splits(tmp_path / "tokenized", tmp_path, batch_size=5) / "test.parquet")

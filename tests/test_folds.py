@@ -4,8 +4,10 @@ import itertools
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,6 @@ from conftest import Project, data_params
 from sklearn.metrics import accuracy_score
 from toy import experiment, restore
 
-from pipeline.core.data_card import GROUP
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.experiments.comparison import compare
@@ -29,139 +30,119 @@ from pipeline.params import SplitParams
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.demo import DEMO, load_demo
 from pipeline.sources.folds import take_fold
+from pipeline.sources.splits import GROUP
 
 
 def fold(text: str, **changes: object) -> SplitParams:
     return data_params(task="demo").split.model_copy(update={"fold": text, **changes})
 
 
+TASK = replace(DEMO, text_columns=["text"], predicted_splits=["validation"])
+
+
+def make_corpus(texts: Sequence[object], labels: list[Any], task: Task = TASK, **columns: list[Any]) -> Corpus:
+    """Return a corpus whose validation split has every fourth row."""
+    rows = pd.DataFrame({"text": map(str, texts), "label": labels, **columns}, [f"line {n}" for n in range(len(texts))])
+    splits = {"train": rows[np.arange(len(rows)) % 4 > 0], "validation": rows[::4]}
+    return Corpus(task, {name: part.assign(idx=np.arange(len(part))) for name, part in splits.items()}, {})
+
+
+def splits_by_place(corpus: Corpus) -> dict[str, str]:
+    return {place: split for split, rows in corpus.splits.items() for place in rows.index}
+
+
 def test_each_labeled_row_is_in_one_fold_and_test_is_not_used() -> None:
-    corpus = load_demo()
+    corpus = load_demo(data_params(task="demo"))
+    labeled = {*corpus.splits["train"].index, *corpus.splits["validation"].index}
     folds = [take_fold(corpus, fold(f"{number}/4")) for number in range(1, 5)]
-    labeled = len(corpus.splits["train"]) + len(corpus.splits["validation"])
-    rows = pd.concat([part.splits["test"] for part in folds])
-    assert len(rows) == labeled
-    assert rows["idx"].is_unique
-    original = pd.concat([corpus.splits["train"], corpus.splits["validation"]])
-    columns = [*DEMO.text_columns, "label"]
-    assert sorted(map(tuple, rows[columns].to_numpy())) == sorted(map(tuple, original[columns].to_numpy()))
+    assert sorted(place for part in folds for place in part.splits["test"].index) == sorted(labeled)
     for part in folds:
         sizes = {split: len(rows) for split, rows in part.splits.items()}
-        assert sum(sizes.values()) == labeled
-        assert sizes["test"] == pytest.approx(labeled / 4, rel=0.1)
+        assert sum(sizes.values()) == len({*splits_by_place(part)} & labeled) == len(labeled)
+        assert sizes["test"] == pytest.approx(len(labeled) / 4, rel=0.1)
         assert sizes["validation"] == pytest.approx(len(corpus.splits["validation"]) * 3 / 4, rel=0.2)
-        assert part.splits["test"]["label"].mean() == pytest.approx(original["label"].mean(), abs=0.02)
-        assert take_fold(corpus, fold("2/4")).splits["train"].equals(folds[1].splits["train"])
-
-
-def make_corpus(texts: list[str], labels: list[object], task: Task) -> Corpus:
-    rows = pd.DataFrame({"sentence1": texts, "sentence2": "the same", "label": labels, "idx": np.arange(len(texts))})
-    half = len(texts) // 2
-    splits = {"train": rows[:half], "validation": rows[half:].assign(idx=rows["idx"][:half].to_numpy())}
-    return Corpus(replace(task, predicted_splits=["validation"]), splits, {})
-
-
-def test_rows_that_share_a_text_are_in_the_same_split() -> None:
-    task = replace(DEMO, text_columns=["sentence1"])
-    texts = [f"text {number // 3}" for number in range(120)]
-    corpus = make_corpus(texts, [number % 2 for number in range(120)], task)
-    splits = take_fold(corpus, fold("1/3")).splits
-    where = {text: Counter() for text in texts}
-    for split, rows in splits.items():
-        for text in rows["sentence1"]:
-            where[text][split] += 1
-    assert all(len(count) == 1 for count in where.values())
+        assert part.splits["test"]["label"].mean() == pytest.approx(corpus.splits["train"]["label"].mean(), abs=0.02)
+    assert take_fold(corpus, fold("2/4")).splits["train"].equals(folds[1].splits["train"])
 
 
 def test_rows_that_share_a_text_or_a_value_of_the_column_are_in_the_same_split() -> None:
-    task = replace(DEMO, text_columns=["sentence1"])
-    texts = [f"text {number // 2}" for number in range(120)]
-    corpus = make_corpus(texts, [number // 60 for number in range(120)], task)
+    texts = [number // 2 for number in range(120)]
     # Row 1 has the text of row 0 and the author of row 2, and so on for rows 4 to 7, 8 to 11 and so on.
     authors = [f"author {(number + 1) // 2 if number % 4 else 100 + number}" for number in range(120)]
-    splits = {"train": authors[:60], "validation": authors[60:]}
-    splits = {split: corpus.splits[split].assign(**{GROUP: values}) for split, values in splits.items()}
-    folds = take_fold(replace(corpus, splits=splits), fold("1/3", type="group")).splits
-    split_by_row = {idx: split for split, rows in folds.items() for idx in rows["idx"]}
-    for first in range(0, 120, 4):
-        assert len({split_by_row[first + offset] for offset in range(4)}) == 1
+    labels = [number // 4 % 2 for number in range(120)]
+    for columns, together in (({}, 2), ({GROUP: authors}, 4)):
+        split_by_place = splits_by_place(take_fold(make_corpus(texts, labels, **columns), fold("1/3")))
+        groups = [
+            {split_by_place[f"line {n}"] for n in range(first, first + together)} for first in range(0, 120, together)
+        ]
+        assert all(len(group) == 1 for group in groups)
+        assert set.union(*groups) == {"train", "validation", "test"}
 
 
-def test_too_few_rows_of_a_class_or_groups_are_rejected() -> None:
-    task = replace(DEMO, text_columns=["sentence1"])
-    texts = [f"text {number}" for number in range(20)]
-    corpus = make_corpus(texts, [int(number < 3) for number in range(20)], task)
-    with pytest.raises(UserError, match=r'"equivalent" is too rare .* 5 folds \(rows: 3\)'):
-        take_fold(corpus, fold("1/5"))
-    corpus = make_corpus([f"text {number % 3}" for number in range(20)], [number % 2 for number in range(20)], task)
-    with pytest.raises(UserError, match=r"fewer such groups of rows \(3\) than folds \(5\)"):
-        take_fold(corpus, fold("1/5"))
-    authors = 3 * ["a"] + 4 * ["b"] + 13 * ["c"]
-    corpus = make_corpus(authors, [number % 2 for number in range(20)], task)
-    with pytest.raises(UserError, match=r"all rows outside of this fold are one group, .* Use more folds"):
-        take_fold(corpus, fold("2/2"))
+def test_pairs_with_an_empty_text_are_not_connected() -> None:
+    corpus = make_corpus(
+        range(40), [number % 2 for number in range(40)], replace(TASK, text_columns=["text", "other"]), other=40 * [""]
+    )
+    assert len(take_fold(corpus, fold("1/4")).splits["test"]) == 10
 
 
-@pytest.mark.parametrize(("texts", "folds"), [(1, 0), (2, 5), (3, 5)])
-def test_the_model_of_each_fold_learns_each_class(texts: int, folds: int) -> None:
-    """All ten rows of the class "equivalent" share a few texts."""
-    task = replace(DEMO, text_columns=["sentence1"])
-    rare = [f"rare text {number % texts}" for number in range(10)]
-    labels = [1] * 10 + [0] * 40
-    corpus = make_corpus([*rare, *(f"text {number}" for number in range(40))], labels, task)
-    for seed in range(3):
-        if not folds:
-            with pytest.raises(UserError, match=r'all rows with the label "equivalent" are in the same fold'):
-                take_fold(corpus, fold("1/5", seed=seed))
-        for number in range(1, folds + 1):
-            splits = take_fold(corpus, fold(f"{number}/5", seed=seed)).splits
-            assert set(splits["train"]["label"]) == {0, 1}
-            assert not set(splits["train"]["sentence1"]) & set(splits["validation"]["sentence1"])
-            assert not splits["validation"].empty
+@pytest.mark.parametrize("texts", [2, 3])
+def test_the_model_of_each_fold_learns_each_class(texts: int) -> None:
+    """All ten rows of the second class share a few texts."""
+    corpus = make_corpus([*(f"rare {n % texts}" for n in range(10)), *range(40)], 10 * [1] + 40 * [0])
+    for seed, number in itertools.product(range(3), range(1, 6)):
+        splits = take_fold(corpus, fold(f"{number}/5", seed=seed)).splits
+        assert set(splits["train"]["label"]) == {0, 1}
+        assert not set(splits["train"]["text"]) & set(splits["validation"]["text"])
+        assert not splits["validation"].empty
 
 
 def test_validation_does_not_take_the_last_text_of_a_class_from_train() -> None:
     """Two classes have three texts of six rows each, and the third one has two rows."""
-    texts = [f"{number // 6}" for number in range(36)]
-    task = replace(DEMO, text_columns=["sentence1"], labels=["a", "b", "c"])
-    corpus = make_corpus([*texts, "6", "7"], [*(int(text) // 3 for text in texts), 2, 2], task)
-    rows = pd.concat(corpus.splits.values())
-    validation = rows.sort_values("idx")[::4]
-    corpus = replace(corpus, splits={"train": rows.drop(validation.index), "validation": validation})
+    texts, labels = [*(number // 6 for number in range(36)), 6, 7], [*(number // 18 for number in range(36)), 2, 2]
+    corpus = make_corpus(texts, labels, replace(TASK, labels=["a", "b", "c"]))
     for seed, number in itertools.product(range(5), (1, 2)):
-        splits = take_fold(corpus, fold(f"{number}/2", seed=seed)).splits
-        assert {0, 1} <= set(splits["train"]["label"])
+        assert {0, 1} <= set(take_fold(corpus, fold(f"{number}/2", seed=seed)).splits["train"]["label"])
 
 
-@pytest.mark.parametrize("problem_type", ["regression", "multi_label_classification"])
-def test_other_types_of_tasks_have_folds(problem_type: str) -> None:
-    labels = [[number % 2, int(number == 5)] if "multi" in problem_type else number / 7 for number in range(40)]
-    task = replace(DEMO, text_columns=["sentence1"], problem_type=problem_type)
-    corpus = make_corpus([f"text {number}" for number in range(40)], labels, task)
-    sizes = [len(take_fold(corpus, fold(f"{number}/5")).splits["test"]) for number in range(1, 6)]
-    assert sizes == [8] * 5
+@pytest.mark.filterwarnings("error")  # Users cannot do anything about the warnings of scikit-learn.
+@pytest.mark.parametrize(
+    ("problem_type", "label"),
+    [
+        ("regression", lambda n: n / 7),
+        ("multi_label_classification", lambda n: [n % 2, int(n == 5)]),
+        ("single_label_classification", lambda n: 2 * (n % 2)),  # Class 1 has no rows.
+        ("single_label_classification", lambda n: min(n % 40, 2)),  # Two classes have one row each.
+    ],
+)
+def test_every_type_of_task_has_folds_of_the_same_size(problem_type: Any, label: Callable[[int], Any]) -> None:
+    task = replace(TASK, problem_type=problem_type, labels=["a", "b", "c"])
+    corpus = make_corpus(range(80), [label(number) for number in range(80)], task)
+    assert [len(take_fold(corpus, fold(f"{number}/5")).splits["test"]) for number in range(1, 6)] == [16] * 5
 
 
-def test_folds_that_ignore_the_order_in_time_are_rejected() -> None:
-    task = replace(DEMO, text_columns=["sentence1"])
-    corpus = make_corpus([f"text {number}" for number in range(20)], [number % 2 for number in range(20)], task)
-    with pytest.raises(UserError, match=r"data\.split\.type is datetime"):
-        take_fold(replace(corpus, task=replace(task, name="custom")), fold("1/5", type="datetime"))
-    take_fold(corpus, fold("1/5", type="datetime"))  # The demo corpus has no times.
+TWO = [number % 2 for number in range(20)]
+NO_FOLDS: dict[str, tuple[Corpus, SplitParams, str]] = {
+    "few groups": (make_corpus([n % 3 for n in range(20)], TWO), fold("1/5"), r"data\.split\.fold.* 5 .* 3\b"),
+    "one group outside": (make_corpus(3 * ["a"] + 4 * ["b"] + 13 * ["c"], TWO), fold("1/2"), r"data\.split\.fold"),
+    "a class in one text": (
+        make_corpus([*(max(n, 9) for n in range(50))], 10 * [1] + 40 * [0]), fold("1/5"), r'"equivalent".*same fold',
+    ),
+    "times": (
+        make_corpus(range(20), TWO, replace(TASK, name="custom")), fold("1/5", type="datetime"), r"data\.split\.type",
+    ),
+    "validation without groups": (
+        make_corpus(range(20), TWO, **{GROUP: 5 * [None, "a", "b", "c"]}), fold("1/2"), r"data\.split\.column",
+    ),
+}  # fmt: skip
 
 
-def test_rows_of_validation_need_a_group_if_there_are_groups() -> None:
-    corpus = make_corpus([f"text {number}" for number in range(20)], [number % 2 for number in range(20)], DEMO)
-    train = corpus.splits["train"].assign(**{GROUP: np.arange(10)})
-    corpus = replace(corpus, splits={**corpus.splits, "train": train})
-    with pytest.raises(UserError, match=r"groups of the rows of validation are not known"):
-        take_fold(corpus, fold("1/2", type="group"))
-
-
-def test_a_class_without_rows_does_not_prevent_folds() -> None:
-    task = replace(DEMO, text_columns=["sentence1"], labels=["a", "unused", "b"])
-    corpus = make_corpus([f"text {number}" for number in range(20)], [2 * (number % 2) for number in range(20)], task)
-    assert len(take_fold(corpus, fold("1/5")).splits["test"]) == 4
+@pytest.mark.parametrize("fault", NO_FOLDS)
+def test_folds_that_cannot_be_made_are_rejected_in_one_line(fault: str) -> None:
+    corpus, split, message = NO_FOLDS[fault]
+    with pytest.raises(UserError, match=message):
+        for number in (1, 2):
+            take_fold(corpus, split.model_copy(update={"fold": split.fold.replace("1/", f"{number}/")}))
 
 
 def folds_table(capsys: pytest.CaptureFixture[str], k: int, *overrides: str) -> tuple[str, str]:

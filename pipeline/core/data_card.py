@@ -13,6 +13,7 @@ DATA_CARD = "data_card.json"
 # A column of validation and test: 2 if the whole row is also in train, 1 if only one of its texts is, and otherwise 0.
 LEAKAGE = "leakage"
 MAX_TRUNCATED = 0.05  # a proportion: there is a warning if more examples are truncated
+STATISTICS = ("mean", "std", "min", "max")  # of the labels of a regression; "std" is the one that pandas computes
 _SOME_LABELS = 20  # With more than twice as many, the label table has the most frequent and the rarest of them.
 
 
@@ -23,7 +24,7 @@ class SplitCard:
     rows: int
     longest: int = 0  # the length of the longest text, in characters
     labels: list[int] = field(default_factory=list)  # the rows of each class or label, if the split has labels
-    numbers: dict[str, float] = field(default_factory=dict)  # mean, std, min and max of the labels of a regression
+    numbers: dict[str, float] = field(default_factory=dict)  # the `STATISTICS` of a regression
     half_empty: int = 0  # pairs with an empty text
     repeated: int = 0  # rows that also occur earlier in the split
     contradictory: int = 0  # repeated rows that also occur earlier with a different label
@@ -60,7 +61,7 @@ def label_table(task: Task, card: DataCard) -> list[list[str]]:
     splits = [card.splits[split] for split in task.splits]
     table = [["", *task.splits], ["rows", *(f"{split.rows:,}" for split in splits)]]
     table.append(["longest text", *(f"{split.longest:,}" for split in splits)])
-    for name in splits[0].numbers:
+    for name in STATISTICS if splits[0].numbers else ():
         table.append([name, *(format_number(split.numbers[name]) if split.numbers else "?" for split in splits)])
     labels = []
     for n in sorted(range(len(task.labels)), key=lambda number: -splits[0].labels[number]):

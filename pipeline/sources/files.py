@@ -27,7 +27,7 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
     """
     # A temporary experiment runs in a copy of the repository that has only tracked files, see `users_path`.
     for path in visible_entries(users_path(directory)):
-        if path.suffix != ".dvc" and not (directory / path.name).exists():
+        if path.suffix != ".dvc" and path.exists() and not (directory / path.name).exists():
             name = directory / path.name
             raise UserError(f'{name} is not tracked, so this experiment would not use it. Run "dvc add {name}".')
     files, ignored = _files_by_split(directory)
@@ -50,7 +50,7 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
     for path in visible_entries(directory):
         shard = _SHARD.fullmatch(data_stem(path))
         split = SPLIT_ALIASES.get((shard["stem"] if shard else data_stem(path)).lower())
-        if split and data_suffix(path) and path.is_file():
+        if split and data_suffix(path) and not path.is_dir():
             files.setdefault(split, []).append(path)
         elif path.suffix != ".dvc":
             ignored.append(path.name)

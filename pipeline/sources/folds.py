@@ -91,7 +91,8 @@ def _fold_numbers(groups: NDArray[np.int32], labels: NDArray[np.int64], k: int, 
     splitter = (StratifiedKFold if count == len(groups) else StratifiedGroupKFold)(k, shuffle=True, random_state=seed)
     folds = np.zeros(len(groups), dtype=np.int64)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # the stratum of rare labels
+        # The stratum of rare labels may have fewer rows than folds, and StratifiedKFold does not need groups.
+        warnings.filterwarnings("ignore", "The (least populated class|groups parameter)", UserWarning)
         for number, (_, rows) in enumerate(splitter.split(labels, labels, groups)):
             folds[rows] = number
     return folds

@@ -111,7 +111,7 @@ def _read_column(table: Table, columns: Sequence[str], separator: str | None) ->
     if len(columns) == 1:
         cells = table.rows[columns[0]]
         if separator is not None:
-            cells = [[item for item in str(cell).split(separator) if item.strip()] for cell in cells]
+            cells = [[item for item in text.split(separator) if item.strip()] for text in table.texts(columns[0])]
         return pd.Series([_label(cell) for cell in cells], index, dtype=object)
     rows = [[_label(cell) for cell in row] for row in zip(*(table.rows[name] for name in columns), strict=True)]
     complete = pd.Series([None if None in row else row for row in rows], index, dtype=object)
@@ -119,10 +119,15 @@ def _read_column(table: Table, columns: Sequence[str], separator: str | None) ->
 
 
 def _label(value: Any) -> Any:
-    """Return a label as text, with the same spelling for 1 and 1.0, a list of labels, or None if it is missing."""
-    if isinstance(value, list):
-        labels = [label for label in map(_label, value) if label is not None]
-        return labels if labels or not value else None  # `datasets` writes a list of -1 if the classes are unknown.
+    """Return a label as text, a list of labels, or None if it is missing."""
+    if not isinstance(value, list):
+        return _spelling(value)
+    labels = [label for label in map(_spelling, value) if label is not None]
+    return labels if labels or not value else None  # `datasets` writes a list of -1 if the classes are unknown.
+
+
+def _spelling(value: Any) -> str | None:
+    """Return a label as text, with the same spelling for 1 and 1.0, or None if it is missing."""
     text = f"{value:f}" if isinstance(value, Decimal) else "" if value is None else str(value).strip()
     whole = _WHOLE_FLOAT.fullmatch(text)  # pandas writes 1 as 1.0 if another value is missing.
     return (whole[1] if whole else text) or None
@@ -176,7 +181,7 @@ def _names(train: Sequence[Any], schema: Sequence[str], columns: Sequence[str], 
     if schema:
         return {label: label for label in schema if label in counts}
     are_numbers = all(map(_NUMBER.fullmatch, counts))
-    return {label: label for label in sorted(counts, key=float if are_numbers else str)}
+    return {label: label for label in sorted(sorted(counts), key=float if are_numbers else str)}  # 1.1 before 1.10
 
 
 def _id2label(params: DataParams) -> dict[str, str]:
@@ -232,6 +237,7 @@ def _class_number(label: Any, numbers: Mapping[str, int], several: bool) -> Any:
         form = "a list of labels" if several else "a single label"
         raise ValueError(f"It must be {form}, as data.problem_type or the labels of train say. Correct it.")
     items = label if several else [label]
+    "".join(items).encode()  # Half of a UTF-16 pair, which JSON can contain, is a ValueError.
     if unknown := next((item for item in items if item not in numbers), None):
         raise ValueError(
             f"{literal(unknown)} is not a label of train or data.id2label ({listing(numbers)}). Correct it, or list "

@@ -98,16 +98,18 @@ def read_table(path: Path, content: bytes, file_format: FileFormat = DEFAULT_FOR
         return _read_parquet(path, content)
     if path.suffix.lower() == ".gz":
         content = _decompress(path, content)
-    text = _decode(path, content, file_format.encoding)
-    return _read_csv(path, text, file_format) if suffix in (".csv", ".tsv") else _read_json(path, text)
+    if suffix in (".csv", ".tsv"):  # The text itself is freed at once, because a copy is large.
+        return _read_csv(path, io.StringIO(_decode(path, content, file_format.encoding), newline=""), file_format)
+    return _read_json(path, _decode(path, content, file_format.encoding))
 
 
 def concat(tables: Sequence[Table]) -> Table:
-    """Join tables. Raises UserError if one has no rows, or lacks a column of the first one."""
+    """Join tables. Raises UserError if one has no rows, or lacks a column that another one has."""
+    columns = [*dict.fromkeys(name for table in tables for name in table.rows)]
     for table in tables:
         if table.rows.empty:
             raise UserError(f"{table.source} has no rows. Add some, or remove it.")
-        table.require([*tables[0].rows])
+        table.require(columns)
     classes = {name: names for table in reversed(tables) for name, names in table.classes.items()}
     return Table(tables[0].source, pd.concat([table.rows for table in tables]), classes)
 
@@ -131,9 +133,8 @@ def _decode(path: Path, content: bytes, encoding: str) -> str:
         ) from None
 
 
-def _read_csv(path: Path, text: str, file_format: FileFormat) -> Table:
+def _read_csv(path: Path, lines: io.StringIO, file_format: FileFormat) -> Table:
     """Read rows with as many fields as the header. Their place is the line on which they start."""
-    lines = io.StringIO(text, newline="")
     delimiter = "\t" if data_suffix(path) == ".tsv" else max(DELIMITERS, key=lines.readline().count)
     lines.seek(0)
     rows = _numbered_rows(path, lines, file_format.delimiter or delimiter)
