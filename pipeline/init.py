@@ -42,8 +42,7 @@ def options_parser() -> ArgumentParser:
         help="the column with the labels; repeat it if each label has a column of 0 and 1 (default: chosen by its "
         "name, or by its few distinct values)",
     )  # fmt: skip
-    separator = "the text between the labels of a row that has several (default: each row has one label, or a list)"
-    parser.add_argument("--separator", metavar="TEXT", help=separator)
+    parser.add_argument("--separator", metavar="TEXT", help="what separates several labels in a cell (default: none)")
     kind = "the kind of task, data.problem_type (default: inferred from the labels)"
     parser.add_argument("--kind", choices=get_args(ProblemType), help=kind)
     add_format_options(parser)
@@ -114,10 +113,9 @@ def init(source: str, options: Namespace) -> None:
     diff = difflib.unified_diff(original.splitlines(), text.splitlines(), str(PARAMS), str(PARAMS), n=0, lineterm="")
     _print(*(line for line in diff if not line.startswith("@@")), "")
     if options.dry_run:
-        _print("Nothing was written, because of --dry-run.")
-        return
+        return _print("Nothing was written, because of --dry-run.")
     is_in_place = not is_hub and Path(source).resolve() == CUSTOM.resolve()
-    if not is_hub and not is_in_place:
+    if not (is_hub or is_in_place):
         _place_files(Path(source), options.force)
     if options.fresh:
         _remove_results()
@@ -184,7 +182,8 @@ def _choose_columns(tables: Mapping[str, Table], options: Namespace) -> dict[str
 
 
 def _explain(purpose: str, names: list[str], reason: str) -> list[str]:
-    _print(f"{purpose.capitalize()}: {' and '.join(names)}, because {reason}. Change it with --{purpose}.")
+    columns = '" and "'.join(names)
+    _print(f'{purpose.capitalize()}: "{columns}", because {reason}. Change it with --{purpose}.')
     return names
 
 
@@ -199,7 +198,7 @@ def _place_files(path: Path, force: bool) -> None:
     If this is interrupted, data/custom has all of the earlier files, or all of the new ones.
     """
     use = f'run "python -m pipeline.init {CUSTOM}" to use the files in it'
-    if path.resolve().is_relative_to(CUSTOM.resolve()):
+    if path.parent.resolve().is_relative_to(CUSTOM.resolve()):
         raise UserError(f"{path} is already in {CUSTOM}. Name it after its split, such as train.csv, and {use}.")
     entries = [entry.name for entry in visible_entries(CUSTOM)]
     if entries and not force:

@@ -72,7 +72,7 @@ def choose_labels(columns: Sequence[Column]) -> tuple[list[str], str]:
     """Return the label column, and why it was chosen. Raises UserError if the choice is not clear."""
     named = [[column.name] for column in columns if column.simple_name in _LABEL_NAMES]
     few = [[c.name] for c in columns if 2 <= len(c.values) <= min(_MAX_LABELS, (c.rows - c.empty) / 2)]
-    remedy = "Name it: --label NAME. If each label has a column of 0 and 1, name all of them."
+    remedy = "Name one: --label NAME. If each label has a column of 0 and 1, name all of them."
     return _choose("label", named, few, "few distinct values", columns, remedy)
 
 
@@ -82,7 +82,7 @@ def choose_texts(columns: Sequence[Column]) -> tuple[list[str], str]:
     named = [[names[first], names[second]] for first, second in _PAIR_NAMES if {first, second} <= names.keys()]
     named += [[c.name] for c in columns if c.simple_name in _TEXT_NAMES and all(c.name not in pair for pair in named)]
     long = [[column.name] for column in columns if column.has_long_texts]
-    return _choose("text", named, long, "long texts", columns, "Name it: --text NAME, or --text A --text B for pairs.")
+    return _choose("text", named, long, "long texts", columns, "Name one: --text NAME. For pairs, name two.")
 
 
 def _choose(
@@ -93,8 +93,8 @@ def _choose(
     if len(candidates) == 1:
         return candidates[0], "of its name" if named else f"it is the only column with {quality}"
     names = map(" and ".join, candidates) if candidates else (column.name for column in columns)
-    found = "several columns could be" if candidates else "no column is clearly"
-    raise UserError(f"{found} the {purpose}: {listing(names)}. {remedy}")
+    found = f"several columns could be the {purpose}:" if candidates else f"no column is clearly the {purpose} among"
+    raise UserError(f"{found} {listing(names)}. {remedy}")
 
 
 def choose_split(columns: Sequence[Column]) -> tuple[str | None, list[str]]:
