@@ -52,7 +52,7 @@ from pipeline.core.text import aligned
 from pipeline.experiments.cross_validation import FOLDS
 from pipeline.experiments.revisions import Run
 from pipeline.experiments.sides import OUT_OF_FOLD, describe_degenerate_runs, read_side
-from pipeline.onboarding.params_file import edit_values
+from pipeline.sources.params_file import edit_values
 from pipeline.params import load_params
 
 

@@ -30,7 +30,7 @@ from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabi
 from pipeline.evaluation.predictions import Predictions
 from pipeline.experiments.revisions import Run
 from pipeline.experiments.sides import OUT_OF_FOLD
-from pipeline.onboarding.params_file import edit_values
+from pipeline.sources.params_file import edit_values
 from pipeline.params import PARAMS, DataParams, load_params
 from pipeline.sources.custom import load_custom
 from pipeline.suspects import _matches, main

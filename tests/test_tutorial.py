@@ -55,7 +55,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     experiment = f"{first_look.partition(' -S model.checkpoint=')[0]} {settings}"
     out = run("bash", "-ec", "\n".join([". .venv/bin/activate", *typed, experiment]))
     assert 'Text: "question" and "answer"' in out
-    assert "train: 160 pairs" in out
+    assert re.search(r"^rows +160 +20 +20$", out, re.M)
     report = (root / "metrics" / "report.html").read_text()
     assert "20 test pairs" in report
     assert "yes" in report

@@ -1,0 +1,109 @@
+"""Show the columns of a table, and choose the texts and the labels among them if the choice is clear."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from pipeline.core.messages import UserError
+from pipeline.core.task import TRAIN
+from pipeline.core.text import aligned, listing
+from pipeline.sources.files import SPLIT_ALIASES, SPLITS
+from pipeline.sources.tables import Table
+
+_WIDTH = 80  # of a terminal
+_MAX_LABELS = 100
+# Names that columns often have, in lowercase, without spaces and punctuation.
+_LABEL_NAMES = ("label", "labels", "target", "class", "category", "sentiment", "stars", "rating", "score")
+_TEXT_NAMES = ("text", "sentence", "review", "reviewtext", "content", "comment", "tweet", "message", "document", "body")
+_PAIR_NAMES = (
+    ("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"), ("text1", "text2"),
+    ("texta", "textb"), ("question", "answer"), ("question", "sentence"), ("query", "passage"), ("claim", "evidence"),
+)  # fmt: skip
+_SPLIT_NAMES = ("split", "fold", "set", "isvalid", "istest")
+
+
+class Column(NamedTuple):
+    """A column as a user should see it."""
+
+    name: str
+    values: pd.Series  # the distinct values as texts, in the order of the rows, without empty ones
+    rows: int
+    empty: int  # the number of rows whose value is missing, or has only spaces
+
+    @property
+    def simple_name(self) -> str:
+        return re.sub(r"[\W_]+", "", self.name.lower())
+
+    @property
+    def has_long_texts(self) -> bool:
+        """Whether a text has three words or more on average, and not every row has the same text."""
+        return len(self.values) > 1 and bool(self.values.str.split().str.len().mean() >= 3)
+
+
+def read_columns(table: Table) -> list[Column]:
+    """Return the columns of a table."""
+    columns = []
+    for name in table.rows:
+        texts = pd.Series(["" if value is None else str(value) for value in table.rows[name]], dtype=object)
+        is_empty = texts.str.strip() == ""
+        columns.append(Column(name, texts[~is_empty].drop_duplicates(), len(texts), int(is_empty.sum())))
+    return columns
+
+
+def describe_columns(columns: Sequence[Column]) -> list[str]:
+    """Return a table for a terminal, with a row for each column."""
+    cells, examples = [["column", "distinct", "empty", "longest"]], ["examples"]
+    for column in columns:
+        longest = max(column.values.str.len(), default=0)
+        numbers = [f"{len(column.values):,}", f"{column.empty / column.rows:.1%}", f"{longest:,}"]
+        cells.append([_shorten(column.name, 30), *numbers])
+        examples.append(", ".join(repr(value[:_WIDTH]) for value in column.values.iloc[:3]))
+    lines = [f"{line}  " for line in aligned(cells, "right")]
+    return [line + _shorten(text, _WIDTH - len(lines[0])) for line, text in zip(lines, examples, strict=True)]
+
+
+def _shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 4]} ..."
+
+
+def choose_labels(columns: Sequence[Column]) -> tuple[list[str], str]:
+    """Return the label column, and why it was chosen. Raises UserError if the choice is not clear."""
+    named = [[column.name] for column in columns if column.simple_name in _LABEL_NAMES]
+    few = [[c.name] for c in columns if 2 <= len(c.values) <= min(_MAX_LABELS, (c.rows - c.empty) / 2)]
+    remedy = "Name one: --label NAME. If each label has a column of 0 and 1, name all of them."
+    return _choose("label", named, few, "few distinct values", columns, remedy)
+
+
+def choose_texts(columns: Sequence[Column]) -> tuple[list[str], str]:
+    """Return the text column, or the two columns of pairs, and why. Raises UserError if the choice is not clear."""
+    names = {column.simple_name: column.name for column in columns}
+    named = [[names[first], names[second]] for first, second in _PAIR_NAMES if {first, second} <= names.keys()]
+    named += [[c.name] for c in columns if c.simple_name in _TEXT_NAMES and all(c.name not in pair for pair in named)]
+    long = [[column.name] for column in columns if column.has_long_texts]
+    return _choose("text", named, long, "long texts", columns, "Name one: --text NAME. For pairs, name two.")
+
+
+def _choose(
+    purpose: str, named: list[list[str]], similar: list[list[str]], quality: str, columns: Sequence[Column], remedy: str
+) -> tuple[list[str], str]:
+    """Return the only candidate by name, or else the only one with a quality."""
+    candidates = named or similar
+    if len(candidates) == 1:
+        return candidates[0], "of its name" if named else f"it is the only column with {quality}"
+    names = map(" and ".join, candidates) if candidates else (column.name for column in columns)
+    found = f"several columns could be the {purpose}:" if candidates else f"no column is clearly the {purpose} among"
+    raise UserError(f"{found} {listing(names)}. {remedy}")
+
+
+def choose_split(columns: Sequence[Column]) -> tuple[str | None, list[str]]:
+    """Return the column with words for the split of each row, and the other columns that are named like a split."""
+    named = [column for column in columns if column.simple_name in _SPLIT_NAMES]
+    used = next((column.name for column in named if _has_splits(column)), None)
+    return used, [column.name for column in named if column.name != used]
+
+
+def _has_splits(column: Column) -> bool:
+    splits = {SPLIT_ALIASES.get(value.strip().lower()) for value in column.values}
+    return not column.empty and {TRAIN, "validation"} <= splits <= {*SPLITS}
