@@ -30,7 +30,6 @@ from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.params import load_params
-from pipeline.sources.demo import pairs
 from pipeline.sources.loading import load_corpus
 
 FLIPPED = 0.05
@@ -84,7 +83,7 @@ def measure(clone: Path, task: str, seed: int, size: int, settings: dict[str, st
         size: The number of rows.
     """
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
-    columns, rows = labeled_rows(task, size)
+    columns, rows = labeled_rows(task)
     random = np.random.default_rng(seed)
     rows = [rows[number] for number in random.permutation(len(rows))[:size]]
     flipped = set(random.choice(len(rows), round(FLIPPED * len(rows)), replace=False).tolist())
@@ -124,14 +123,8 @@ def measure(clone: Path, task: str, seed: int, size: int, settings: dict[str, st
     }
 
 
-def labeled_rows(task: str, size: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the names of the text columns of a corpus, and the texts and the label of each row of train.
-
-    Args:
-        size: The number of rows of the demo corpus. Other corpora are returned as a whole.
-    """
-    if task == "demo":
-        return ["sentence1", "sentence2"], list(pairs(size))
+def labeled_rows(task: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the names of the text columns of a corpus, and the texts and the label of each row of train."""
     corpus = load_corpus(load_params().data.model_copy(update={"task": task}))
     columns = corpus.task.text_columns
     return columns, list(corpus.splits["train"][[*columns, "label"]].itertuples(index=False, name=None))

@@ -89,12 +89,12 @@ def test_a_groups_name_depends_on_everything_that_determines_its_results_except_
     changed = {seed_group_name(["train.lr=2e-3"]), seed_group_name(["+train.training_args.note=1"])}
     assert seed_group_name(["train.training_args.note=1"]) in changed, "the plus before a new key is optional"
     assert seed_group_name(["train.lr=0.002"]) in changed, "the same number in another notation"
-    for file in ("toy.py", "dvc.yaml"):
+    for file in ("toy.py", "dvc.yaml", "data/corrections.csv"):
         with Path(file).open("a") as code:
             code.write("# a change\n")
         changed.add(seed_group_name([]))
         toy.git("checkout", "--quiet", file)
-    assert len(changed - {name}) == 4
+    assert len(changed - {name}) == 5
     Path("mine").mkdir()
     local = seed_group_name(["model.checkpoint=./mine"])
     Path("mine", ".git").mkdir()

@@ -10,6 +10,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Ints, Values, losses
 from pipeline.evaluation.predictions import Predictions, format_label, label_probability
+from pipeline.sources.corrections import NO_LABELS
 from pipeline.sources.duplicates import hash_rows
 
 _PROPORTION = 0.1  # of all rows
@@ -19,7 +20,6 @@ _BATCH = 20  # rows whose similarity to all other rows is computed at once
 # Labels differ if they are at least this far apart: whole numbers for classes, standard deviations for a regression.
 _MIN_DIFFERENCE = 0.5
 _MAX_PLACES = 3  # of contradictory rows that are listed
-NO_LABELS = "[]"
 
 
 def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFrame:
@@ -29,14 +29,14 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
     2022, https://aclanthology.org/2022.emnlp-main.618). For a regression, the loss is the squared error.
 
     Args:
-        rows: `SourceRows.labeled`.
+        rows: `sources.folds.labeled_rows`. The index has the place of each row.
         predictions: The out-of-fold predictions for the same rows.
 
     Returns:
         The columns are "label", "prediction", "probability" (of the label; not for a regression), "loss", the text
-        columns, "place", "idx", "contradicts" (the places of rows with the same texts and another label), and for the
-        most similar row with another label "nearest_label", "nearest_place" and "nearest_" with the name of each text
-        column.
+        columns, "place", "idx", "contradicts" (the places of up to three rows with the same texts and another label),
+        and for the most similar row with another label "nearest_label", "nearest_place" and "nearest_" with the name of
+        each text column.
     """
     loss = losses(task.problem_type, predictions.logits, predictions.labels).reshape(len(rows), -1).mean(axis=1)
     count = min(max(round(_PROPORTION * len(rows)), _MIN_ROWS), _MAX_ROWS)
@@ -55,9 +55,9 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
         columns["probability"] = label_probability(predictions.probability, predictions.labels)[suspects].round(4)
     columns |= {"loss": [float(f"{value:.4g}") for value in loss[suspects]]}
     columns |= {name: rows[name].to_numpy()[suspects] for name in task.text_columns}
-    columns |= {"place": rows["place"].to_numpy()[suspects], "idx": predictions.idx[suspects]}
+    columns |= {"place": rows.index[suspects], "idx": predictions.idx[suspects]}
     columns |= {"contradicts": _contradictions(rows, task, encoded, suspects)}
-    columns |= {"nearest_label": labels[nearest], "nearest_place": rows["place"].to_numpy()[nearest]}
+    columns |= {"nearest_label": labels[nearest], "nearest_place": rows.index[nearest]}
     columns |= {f"nearest_{name}": rows[name].to_numpy()[nearest] for name in task.text_columns}
     return pd.DataFrame(columns)
 
@@ -77,15 +77,10 @@ def _prediction_name(task: Task, prediction: Any) -> str:
 def _contradictions(rows: pd.DataFrame, task: Task, labels: Values, suspects: Ints) -> list[str]:
     """Return the places of the rows with the same texts and another label for each suspect. Most have none."""
     hashes = hash_rows(rows, task.text_columns)["row"].to_numpy()
-    places = rows["place"].to_numpy()
     contradictions = []
     for suspect in suspects:
-        same_texts = np.flatnonzero(hashes == hashes[suspect])
-        contradictory = same_texts[~_same_label(labels[same_texts], labels[[suspect]])[0]]
-        listed = ", ".join(places[contradictory[:_MAX_PLACES]])
-        if len(contradictory) > _MAX_PLACES:
-            listed += f" and {len(contradictory) - _MAX_PLACES} more"
-        contradictions.append(listed)
+        contradictory = (hashes == hashes[suspect]) & ~_same_label(labels, labels[[suspect]])[0]
+        contradictions.append(", ".join(rows.index[contradictory][:_MAX_PLACES]))
     return contradictions
 
 

@@ -26,8 +26,8 @@ _OUTPUTS = ("outs", "metrics", "plots")  # the keys for the outputs of a stage i
 def identity(overrides: list[str], varied_key: str = SEED_KEY) -> str:
     """Hash everything that can change the predictions of a run, except for the key that the runs of a group vary.
 
-    The hash covers the parameters, the code, the locked packages, the user's own data, a local base model, and the
-    environment of this machine.
+    The hash covers the parameters, the code, the locked packages, the user's own data and corrections, a local base
+    model, and the environment of this machine.
 
     Args:
         overrides: Parameters as for `dvc exp run -S`.
@@ -55,6 +55,7 @@ def identity(overrides: list[str], varied_key: str = SEED_KEY) -> str:
     files += base_model
     if params["data"]["task"] == "custom":
         files += _visible_files(Path(params["data"]["directory"]))
+    files.append(Path(params["data"]["corrections"]))
     for file in files:
         digest.update(f"{file} {file_sha256(file)}\n".encode())
     return digest.hexdigest()[:8]
