@@ -42,7 +42,7 @@ def make_card(
     cards, leaks, duplicates = {}, [], []
     for split, rows in splits.items():
         flags = flag_duplicates(hashes[split])
-        counts = {name: int(flags[name].sum()) for name in _DUPLICATES}
+        counts: dict[str, Any] = {name: int(flags[name].sum()) for name in _DUPLICATES}
         cards[split] = SplitCard(rows=len(rows), **_count_texts(task, rows), **_count_labels(task, rows), **counts)
         for name, text in _DUPLICATES.items():
             if counts[name]:
@@ -79,7 +79,7 @@ def _label_name(task: Task, label: Any) -> str:
     return literal(task.labels[int(label)]) if task.labels else f"{label:g}"
 
 
-def _count_texts(task: Task, rows: pd.DataFrame) -> dict[str, int]:
+def _count_texts(task: Task, rows: pd.DataFrame) -> dict[str, Any]:
     lengths = rows[task.text_columns].apply(lambda column: column.str.len())
     return {"longest": int(lengths.to_numpy().max()), "half_empty": int((lengths == 0).any(axis=1).sum())}
 
