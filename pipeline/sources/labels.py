@@ -146,7 +146,7 @@ def _infer(train: Sequence[Any], columns: Sequence[str], named: bool) -> Problem
         problem_type, reason = "multi_label_classification", "several labels per row"
     else:
         distinct = dict.fromkeys(train)
-        values = f"{len(distinct):,} distinct values ({listing(distinct, 3)})"
+        values = f"{len(distinct):,} distinct values ({listing(map(literal, distinct), 3)})"
         reason = values
         if not named and all(map(_NUMBER.fullmatch, distinct)):
             if not all(float(label).is_integer() for label in distinct):
