@@ -29,9 +29,9 @@ from transformers.exporters.exporter_onnx import OnnxExporter
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
-from pipeline.core.paths import CLASSIFIER, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, SETTINGS, TOKENIZED
 from pipeline.core.task import read_task
-from pipeline.modeling.classifier import SETTINGS, read_settings
+from pipeline.modeling.classifier import read_settings
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.scoring import longest_first
 from pipeline.modeling.tokenization import load_tokenizer

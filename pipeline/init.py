@@ -126,7 +126,7 @@ def init(source: str, options: Namespace) -> None:
     _print("A small model gives you a first result in a fraction of the time. Instead of dvc repro:")
     _print("  dvc exp run -S model.checkpoint=sentence-transformers/all-MiniLM-L6-v2 -S train.lr=1e-4")
     if (count := sum(map(len, corpus.splits.values()))) < 1000:
-        _print(f"With {count} rows, few are left for a test. Then try python -m pipeline.folds (docs/folds.md).")
+        _print(f"With {count} rows, the test score says little. Then try python -m pipeline.folds (docs/folds.md).")
 
 
 def _read_hub(source: str, options: Namespace) -> tuple[dict[str, Table], dict[str, Any]]:

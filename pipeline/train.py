@@ -19,6 +19,7 @@ from pipeline.core.paths import (
     METRICS_DIR,
     PRETRAINED,
     PROVENANCE,
+    SETTINGS,
     SOURCE,
     TOKENIZATION,
     TOKENIZED,
@@ -30,7 +31,7 @@ from pipeline.core.stage import code_digest, digest, unchanged
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import with_selection_metric
 from pipeline.modeling import distributed
-from pipeline.modeling.classifier import SETTINGS, InferenceSettings
+from pipeline.modeling.classifier import InferenceSettings
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold_standardization

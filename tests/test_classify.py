@@ -20,9 +20,8 @@ from scipy.special import expit, softmax
 
 from pipeline.classify import classify, main
 from pipeline.core.messages import UserError
-from pipeline.core.paths import CLASSIFIER, PREDICTIONS, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, PREDICTIONS, SETTINGS, TOKENIZED
 from pipeline.modeling import device
-from pipeline.modeling.classifier import SETTINGS
 from pipeline.params import Params, Precision
 from pipeline.predict import predict
 

@@ -9,9 +9,8 @@ from conftest import ROOT, TinyMaker, run_command, with_extras
 from kinds import train_task
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import CLASSIFIER, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, SETTINGS, TOKENIZED
 from pipeline.export import export_onnx
-from pipeline.modeling.classifier import SETTINGS
 from pipeline.params import Params
 
 

@@ -21,6 +21,7 @@ from pipeline.init import init, options_parser
 from pipeline.params import load_params
 from pipeline.sources.columns import choose_labels, choose_split, choose_texts, describe_columns, read_columns
 from pipeline.sources.custom import load_custom
+from pipeline.sources.files import visible_entries
 from pipeline.sources.params_file import edit_values
 from pipeline.sources.tables import Table
 
@@ -218,18 +219,17 @@ def test_files_are_replaced_only_with_force_and_results_removed_only_with_fresh(
     repository.git("add", "dvc.lock", "metrics")
     Path("metrics/report.html").write_text("of the example")
     Path("metrics/mine.txt").write_text("my notes")
-    Path("data/custom/notes").mkdir()
-    Path("data/custom/notes/a.txt").write_text("a note")
-    Path("data/custom/.secret").write_text("hidden")
+    for name in ("notes/a.txt", ".hidden/notes/a.txt"):
+        Path("data/custom", name).parent.mkdir(parents=True)
+        Path("data/custom", name).write_text("a note")
     reviews().to_csv(tmp_path / "r.csv", index=False)
     before = snapshot()
     with pytest.raises(UserError, match=r"data/custom is not empty \(notes\).*--force"):
         run(tmp_path / "r.csv", "--fresh")
     assert snapshot() == before
     run(tmp_path / "r.csv", "--force")
-    assert {path.name for path in Path("data/custom").iterdir()} - {".gitignore", ".gitkeep"} == {
-        ".secret", "train.csv", "train.csv.dvc",
-    }  # fmt: skip
+    assert [path.name for path in visible_entries(Path("data/custom"))] == ["train.csv", "train.csv.dvc"]
+    assert Path("data/custom/.hidden/notes/a.txt").exists()
     assert Path("dvc.lock").exists()
     run("data/custom", "--fresh")
     assert {path.name for path in Path("metrics").rglob("*") if path.is_file()} == {".gitignore", "mine.txt"}

@@ -26,6 +26,7 @@ METRICS_DIR = Path("metrics")
 BASE_MODELS = Path("models/base")  # local base models, which the stage pretrained depends on
 
 TOKENIZATION = "tokenization.json"  # in data/tokenized: how the texts were tokenized
+SETTINGS = "inference.json"  # in models/classifier: how to use the model
 PROVENANCE = "provenance.json"  # in models/classifier, data/predictions and data/baseline: what the model is made from
 SOURCE = "source.json"  # in a directory of data or of a base model: its origin and checksums
 

@@ -10,15 +10,13 @@ from datasets import Dataset
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import read_output
+from pipeline.core.paths import SETTINGS, read_output
 from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.tokenization import encode, load_tokenizer
 from pipeline.params import Precision
-
-SETTINGS = "inference.json"  # in models/classifier
 
 
 class InferenceSettings(NamedTuple):
