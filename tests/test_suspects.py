@@ -318,6 +318,7 @@ def test_wrong_labels_are_found_corrected_and_the_gain_is_measured(tiny: TinyMak
     pd.DataFrame(suspects).to_csv(path, index=False)
     copy, repro = re.findall(r"^  (.*)$", printed, re.M)
     project.run("bash", "-c", copy)
+    path.unlink()
     assert "have changed since" in project.run(*find_suspects, ok=False), "its models learned from other labels"
     project.run("bash", "-c", repro)
     raw = pd.concat([pd.read_parquet(project.root / f"data/raw/{split}.parquet") for split in ("train", "validation")])
