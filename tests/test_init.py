@@ -133,6 +133,7 @@ def test_an_unclear_choice_lists_the_candidates_and_the_option(
         ({"fold": ["1", "2"] * 10, "set": ["train", "valid"] * 10}, "set", ["fold"]),
         ({"is_valid": ["True", "False"] * 10}, None, ["is_valid"]),
         ({"split": ["train", "test"] * 10}, None, ["split"]),
+        ({"split": ["train", "dev", "holdout", "train"] * 5}, None, ["split"]),
         ({"split": ["train", "dev", "test", ""] * 5}, None, ["split"]),
         ({"transport": ["train", "dev"] * 10}, None, []),
     ],
