@@ -57,7 +57,7 @@ lock: ## Update requirements.lock and compute.lock to the newest versions that p
 	{ grep '^[#-]' requirements.lock; grep -v -f .lock/names .lock/all; } > .lock/rest
 	mv .lock/compute compute.lock && mv .lock/rest requirements.lock && rm -rf .lock
 
-demo: setup ## Run the pipeline in demo/, a clone of HEAD, with a small model and a generated corpus; it does not need the Hub
+demo: setup ## Run the pipeline in demo/, a clone of HEAD, with a small model and a small corpus; it does not need the Hub
 	@# Use the lock file that matches .venv, because "make setup TORCH=installed" changes it. DVC needs a git identity.
 	rm -rf demo && git clone --quiet . demo && cp compute.lock demo
 	git -C demo config user.name demo && git -C demo config user.email demo@localhost
