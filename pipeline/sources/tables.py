@@ -129,7 +129,7 @@ def _decode(path: Path, content: bytes, encoding: str) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"{path} line {line} contains the byte 0x{content[error.start]:02x}, which is not valid in {encoding}. "
-            "Save it as UTF-8, or set data.encoding (in a command, --encoding), for example to cp1252."
+            "Save it as UTF-8, or set data.encoding (in a command, --encoding), for example to cp1252 or utf-16."
         ) from None
 
 
