@@ -166,9 +166,9 @@ def _choose_columns(tables: Mapping[str, Table], options: Namespace) -> dict[str
     labels = options.label or _explain("label", *choose_labels(free))
     free = [column for column in free if column.name not in labels]
     texts = options.text or _explain("text", *choose_texts(free))
-    more = [column.name for column in free if column.has_long_texts and column.name not in texts]
-    if more and len(texts) == 1:
-        _print(f"Not used: {listing(more)}. If the model should read two texts, name both: --text NAME --text NAME.")
+    if more := [column.name for column in free if column.name not in texts]:
+        hint = " If the model should read two texts, name both: --text NAME --text NAME." if len(texts) == 1 else ""
+        _print(f"Not used: {listing(more)}.{hint}")
     if split:
         _print(f'Split: "{split}", because it has the split of each row (data.split.type: fixed).')
     if not_used:

@@ -46,8 +46,8 @@ def read_columns(table: Table) -> list[Column]:
     """Return the columns of a table."""
     columns = []
     for name in table.rows:
-        texts = pd.Series(["" if value is None else str(value) for value in table.rows[name]], dtype=object)
-        is_empty = texts.str.strip() == ""
+        texts = pd.Series(["" if value is None else str(value).strip() for value in table.rows[name]], dtype=object)
+        is_empty = texts == ""
         columns.append(Column(name, texts[~is_empty].drop_duplicates(), len(texts), int(is_empty.sum())))
     return columns
 
