@@ -39,7 +39,7 @@ class Column(NamedTuple):
     @property
     def has_long_texts(self) -> bool:
         """Whether a text has three words or more on average, and not every row has the same text."""
-        return len(self.values) > 1 and bool(self.values.str.split().str.len().mean() >= 3)
+        return len(self.values) > 1 and bool(self.values.str.count(r"\S+").mean() >= 3)
 
 
 def read_columns(table: Table) -> list[Column]:
