@@ -183,7 +183,7 @@ def _choose_columns(tables: Mapping[str, Table], options: Namespace) -> dict[str
 
 def _explain(purpose: str, names: list[str], reason: str) -> list[str]:
     columns = '" and "'.join(names)
-    _print(f'{purpose.capitalize()}: "{columns}", because {reason}. Change it with --{purpose}.')
+    _print(f'{purpose.capitalize()}: "{columns}" ({reason}). Change it with --{purpose}.')
     return names
 
 

@@ -255,7 +255,7 @@ def test_the_log_shows_the_first_rows_and_the_label_table(caplog: pytest.LogCapt
     log = "\n".join(caplog.messages)
     assert re.search(r"'\\u200bodd' -> 'a\\tb'", log)
     assert re.search(r"^'bad' +\d+ \(\d+\.\d%\) +\d+ \(\d+\.\d%\) +\d+ \(\d+\.\d%\)$", log, re.M)
-    assert re.search(r"fewer than 50 rows for 3 of 3 labels .*'a\\tb', 'bad', 'good'", log)
+    assert re.search(r"fewer than 50 rows for 3 of 3 labels .*'a\\tb' \(first idx 0\), 'bad' .*, 'good' ", log)
 
 
 def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,10 +64,11 @@ def make_card(
             if flags[name].any() and (name != "texts" or leak.texts != leak.rows):
                 rows = describe_rows(splits[later], flags[name])
                 warnings = [*warnings, f"{later} has {text.format(earlier)}: {rows}"]
-    rare = [literal(label) for label, n in zip(task.labels, cards[TRAIN].labels, strict=True) if n < _MIN_ROWS]
+    rare = [number for number, count in enumerate(cards[TRAIN].labels) if count < _MIN_ROWS]
     if rare:
+        names = listing(literal(task.labels[number]) + _first_row(splits[TRAIN], number) for number in rare)
         count = f"{len(rare)} of {len(task.labels)} labels ({len(rare) / len(task.labels):.1%})"
-        warnings = [*warnings, f"train has fewer than {_MIN_ROWS} rows for {count}: {listing(rare)}"]
+        warnings = [*warnings, f"train has fewer than {_MIN_ROWS} rows for {count}: {names}"]
     return DataCard(splits=cards, leakage=leaks, warnings=[*warnings, *duplicates])
 
 
@@ -84,6 +85,12 @@ def _label_name(task: Task, label: Any) -> str:
     if task.problem_type == "multi_label_classification":
         return str([name for name, bit in zip(task.labels, label, strict=True) if bit])
     return literal(task.labels[int(label)]) if task.labels else f"{label:g}"
+
+
+def _first_row(rows: pd.DataFrame, number: int) -> str:
+    """Say where the first row with a label is, because a rare label may be a mistake."""
+    has_label = [label[number] == 1 if isinstance(label, list) else label == number for label in rows["label"]]
+    return f" (first idx {rows['idx'][has_label].iloc[0]})" if any(has_label) else ""
 
 
 def _count_labels(task: Task, rows: pd.DataFrame) -> list[int]:

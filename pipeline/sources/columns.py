@@ -91,7 +91,7 @@ def _choose(
     """Return the only candidate by name, or else the only one with a quality."""
     candidates = named or similar
     if len(candidates) == 1:
-        return candidates[0], "of its name" if named else f"it is the only column with {quality}"
+        return candidates[0], "chosen by name" if named else f"the only column with {quality}"
     names = map(" and ".join, candidates) if candidates else (column.name for column in columns)
     found = f"several columns could be the {purpose}:" if candidates else f"no column is clearly the {purpose} among"
     raise UserError(f"{found} {listing(names)}. {remedy}")
