@@ -468,12 +468,10 @@ def test_a_regression_is_compared_with_the_mean_of_train(regression: Path) -> No
 def test_the_error_of_a_single_example_has_no_upper_bound(regression: Path) -> None:
     for file in [regression / PREDICTIONS / "test.parquet", regression / LINEAR / "test.parquet"]:
         pq.write_table(pq.read_table(file).slice(0, 1), file)
-    page = evaluate_and_report(regression, ["rmse"])
+    page = visible_text(evaluate_and_report(regression, ["rmse"]))
     card = (regression / METRICS_DIR / "model_card.md").read_text()
-    for text in (visible_text(page), card):
+    for text in (page, card):
         assert re.search(r"\(0\.000 to \N{EN DASH}\)", text)
-    chart = re.search(r'id="slices-specification">(.*?)</script>', page)
-    assert chart and "Infinity" not in chart[1] and "NaN" not in chart[1], "browsers cannot read them"
 
 
 def test_twenty_classes_have_a_matrix_and_a_table(files: dict[str, Path]) -> None:
