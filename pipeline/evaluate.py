@@ -4,6 +4,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,30 @@ import numpy as np
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import rounded, write_details, write_json, write_text
-from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS
-from pipeline.core.task import Task, read_task
+from pipeline.core.parquet import read_split, to_numpy
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, RAW
+from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
-from pipeline.evaluation.metrics import METRICS, PROBABILITY_DECIMALS, loss, scores, with_compared_metrics
+from pipeline.evaluation.metrics import METRICS, PROBABILITY_DECIMALS, Values, loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.uncertainty import MIN_CHANGED, Interval, difference, jackknife, score_intervals
 from pipeline.params import Params
 
 
-def evaluate(predictions: Path, linear: Path, metrics: Path, names: list[str] | None = None) -> None:
-    """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the plots to `metrics/plots`.
+def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: list[str] | None = None) -> None:
+    """Write evaluation.json and diagnostics.json to `metrics`, and the plots to `metrics/plots`.
 
     evaluation.json has, for each split with labels, the metrics by which models are compared, the loss, and the metrics
-    of a linear model and of always predicting the majority class or the mean. intervals.json has the 95% intervals of
-    the model's metrics. diagnostics.json has all metrics and more: see `diagnostics.diagnostics`. For each split, it
-    has `gain_over_linear`: by how much each metric is higher than that of the linear model, with its 95% interval. With
-    two classes, it has the `threshold` with the best F1 on validation. A number that is undefined, such as the
-    precision of a class that is never predicted, is null.
+    of a linear model and of a constant baseline, which always predicts the majority class or the mean of train.
+    diagnostics.json has all metrics and more: see `diagnostics.diagnostics`. For each split, it has the 95% `intervals`
+    of the model's metrics, and `gain_over_linear`: by how much each metric is higher than that of the linear model,
+    with its 95% interval. It also has the `constant_prediction` of the constant baseline. With two classes, it has the
+    `threshold` with the best F1 on validation. A number that is undefined, such as the precision of a class that is
+    never predicted, is null, and so is a bound at infinity.
 
     Args:
+        raw: The output of the stage download.
         predictions: The output of the stage predict.
         linear: The output of the stage baseline.
         metrics: The directory to write to.
@@ -53,19 +57,22 @@ def evaluate(predictions: Path, linear: Path, metrics: Path, names: list[str] | 
         # The threshold will be compared with the rounded probabilities of new predictions.
         probability = validation.probability[:, 1].round(PROBABILITY_DECIMALS)
         threshold = details["threshold"] = best_threshold(validation.labels, probability)
-    evaluation, intervals = {}, {}
+    train_labels = to_numpy(read_split(raw, TRAIN, "download")["label"])
+    [constant], _ = constant_predictions(task, train_labels, 1)
+    details["constant_prediction"] = constant.tolist()
+    evaluation = {}
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, examples in splits.items():
         linear_examples = _load_linear(linear, split, task, examples)
-        evaluation[split], intervals[split] = _score(task, split, examples, linear_examples)
+        evaluation[split], intervals = _score(task, split, examples, linear_examples, train_labels)
         details[split] = diagnostics(task, examples, threshold)
+        details[split]["intervals"] = {name: _finite(interval) for name, interval in intervals.items()}
         details[split]["gain_over_linear"] = _gains(task, linear_examples, examples)
         for name, rows in plots(task, examples).items():
             points[name] += [(split, *row) for row in rows]
     log.info("score signature: %s", as_line(details["signature"]))
     for name, header in PLOTS.items():
         _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), points[name])
-    write_details(metrics / "intervals.json", intervals)
     write_details(metrics / "diagnostics.json", details)
     write_json(metrics / "evaluation.json", evaluation)
 
@@ -95,13 +102,18 @@ def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dic
     return gains
 
 
+def _finite(interval: Interval) -> dict[str, float | None]:
+    """Return an interval for JSON, which has no infinity. Only the error of a single example has no upper bound."""
+    return {name: bound if isfinite(bound) else None for name, bound in interval._asdict().items()}
+
+
 def _score(
-    task: Task, split: str, examples: Predictions, linear: Predictions
-) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Score a split, log the result, and return its entries for evaluation.json and intervals.json."""
-    guesses = constant_predictions(task.problem_type, examples.labels, task.outputs)
+    task: Task, split: str, examples: Predictions, linear: Predictions, train_labels: Values
+) -> tuple[dict[str, float], dict[str, Interval]]:
+    """Score a split, log the result, and return its entry for evaluation.json and the intervals of the metrics."""
+    guesses = constant_predictions(task, train_labels, len(examples.labels))
     values = scores(task.metrics, examples.labels, examples.predicted, examples.probability)
-    limits = score_intervals(task.metrics, examples.labels, examples.predicted, examples.probability)
+    intervals = score_intervals(task.metrics, examples.labels, examples.predicted, examples.probability)
     guessed = scores(task.metrics, examples.labels, *guesses)
     linear_scores = scores(task.metrics, examples.labels, linear.predicted, linear.probability)
     single = task.problem_type == "single_label_classification"
@@ -110,9 +122,9 @@ def _score(
         split,
         f"{len(examples.labels):,}",
         task.noun,
-        ", ".join(_format_score(name, values[name], limits[name]) for name in task.metrics),
+        ", ".join(_format_score(name, values[name], intervals[name]) for name in task.metrics),
         _format_scores(linear_scores),
-        f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.constant_baseline}",
+        f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.constant_baseline} of train",
         _format_scores(guessed),
     )
     entries = {
@@ -122,7 +134,7 @@ def _score(
         **{f"{task.constant_baseline}_{name}": score for name, score in guessed.items()},
         "n": len(examples.labels),
     }
-    return entries, {name: interval._asdict() for name, interval in limits.items()}
+    return entries, intervals
 
 
 def _format_scores(values: dict[str, float]) -> str:
@@ -143,7 +155,7 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ..
 
 
 def main(params: Params) -> None:
-    evaluate(PREDICTIONS, LINEAR, METRICS_DIR, params.evaluate.metrics)
+    evaluate(RAW, PREDICTIONS, LINEAR, METRICS_DIR, params.evaluate.metrics)
 
 
 if __name__ == "__main__":

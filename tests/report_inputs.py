@@ -141,7 +141,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         },
     }  # fmt: skip
     write(root / PREDICTIONS / PROVENANCE, provenance)
-    evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR)
+    evaluate(root / RAW, root / PREDICTIONS, root / LINEAR, root / METRICS_DIR)
     write(root / METRICS_DIR / "plots" / "history.csv", history(task))
     training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
     training |= {"metric_for_best_model": task.metric_for_best_model}
@@ -160,5 +160,5 @@ def make_report(root: Path, name: str | None = None) -> str:
 
 def evaluate_and_report(root: Path, metrics: list[str] | None = None, name: str | None = None) -> str:
     """Run the stages evaluate, with `metrics` as evaluate.metrics, and report, and return the page."""
-    evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR, metrics)
+    evaluate(root / RAW, root / PREDICTIONS, root / LINEAR, root / METRICS_DIR, metrics)
     return make_report(root, name)

@@ -123,4 +123,4 @@ def test_the_same_rows_give_the_same_bytes_and_evaluate_rejects_a_baseline_with_
     every, sample = (pq.read_table(tmp_path / name / "test.parquet") for name in ("first", "sample"))
     assert sample == every.slice(0, 7)
     with pytest.raises(UserError, match=r'sample/validation\.parquet .*"dvc repro"'):
-        evaluate(tmp_path / "first", tmp_path / "sample", tmp_path / "metrics")
+        evaluate(raw, tmp_path / "first", tmp_path / "sample", tmp_path / "metrics")

@@ -8,8 +8,10 @@ import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import replace_columns
@@ -19,7 +21,7 @@ from sklearn import metrics as sklearn
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE
-from pipeline.core.task import ProblemType
+from pipeline.core.task import ProblemType, Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import reliability, simulate_calibrated_model
 from pipeline.evaluation.diagnostics import best_threshold
@@ -158,26 +160,36 @@ RECORDED = {
 }
 
 
-@pytest.fixture
-def predictions(tmp_path: Path) -> Path:
-    task, out = glue_task("mrpc"), tmp_path / "predictions"
-    out.mkdir()
+def write_inputs(root: Path, task: Task, train_labels: Any, scored: dict[str, tuple[np.ndarray, np.ndarray]]) -> Path:
+    """Write the labels of train to `raw` and predictions to `predictions`, and return the latter.
+
+    Args:
+        scored: The labels and the logits of each split.
+    """
+    raw, out = root / "raw", root / "predictions"
+    for directory in (raw, out):
+        directory.mkdir()
+    pq.write_table(pa.table({"label": train_labels}), raw / "train.parquet")
     task.write(out)
     (out / PROVENANCE).write_text(json.dumps(RECORDED))
-    for seed, split in enumerate(("validation", "test")):
-        labels, logits = random_case(seed)
+    for split, (labels, logits) in scored.items():
         write_predictions(out, split, task, np.arange(len(labels), dtype=np.int32), labels, logits)
     return out
 
 
-def test_the_stage_writes_scores_and_the_majority_baseline(predictions: Path, tmp_path: Path) -> None:
-    evaluate(predictions, predictions, tmp_path / "metrics")
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    scored = {"validation": random_case(0), "test": random_case(1)}
+    return write_inputs(tmp_path, glue_task("mrpc"), [1, 1, 0], scored)
+
+
+def test_the_stage_writes_scores_and_a_confusion_matrix(predictions: Path, tmp_path: Path) -> None:
+    evaluate(tmp_path / "raw", predictions, predictions, tmp_path / "metrics")
     report = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())
     for seed, split in enumerate(("validation", "test")):
         labels, logits = random_case(seed)
         assert report[split]["n"] == 200
         assert report[split]["accuracy"] == round(float(np.mean(logits.argmax(-1) == labels)), 6)
-        assert report[split]["majority_accuracy"] == max(labels.mean(), 1 - labels.mean())
         assert math.isfinite(report[split]["loss"])
         with (tmp_path / "metrics" / "plots" / "confusion.csv").open() as file:
             rows = [row for row in csv.DictReader(file) if row["split"] == split]
@@ -189,16 +201,56 @@ def test_the_stage_writes_scores_and_the_majority_baseline(predictions: Path, tm
         assert (tmp_path / "metrics" / "plots" / f"{curve}.csv").read_text().startswith("split,")
 
 
-def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Path, tmp_path: Path) -> None:
-    evaluate(predictions, predictions, tmp_path / "metrics")
-    scores = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())
-    intervals, diagnostics = (
-        parse_details((tmp_path / "metrics" / f"{name}.json").read_text()) for name in ("intervals", "diagnostics")
+@pytest.mark.parametrize(
+    ("problem_type", "train_labels", "labels", "prediction"),
+    [
+        ("single_label_classification", [0, 1, 0, 2, 2, 2], [0, 0, 0, 1], 2),
+        ("single_label_classification", [1, 1, 0, 0], [0, 0, 0, 1], 1),  # a tie
+        ("multi_label_classification", [[1, 0, 1], [1, 0, 0], [0, 0, 1]], [[0, 0, 0]] * 4, [1, 0, 1]),
+        ("regression", [3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 6.0], 4.0),
+    ],
+)
+def test_the_constant_baseline_learns_from_train(
+    problem_type: ProblemType, train_labels: list[Any], labels: list[Any], prediction: Any, tmp_path: Path
+) -> None:
+    """Its prediction would be another one if it came from the scored split."""
+    names = [] if problem_type == "regression" else ["a", "b", "c"]
+    metric = "rmse" if problem_type == "regression" else "accuracy"
+    task = dataclasses.replace(
+        glue_task("mrpc"), problem_type=problem_type, labels=names, metrics=[metric], predicted_splits=["validation"]
     )
+    logits = np.zeros((4, task.outputs))
+    predictions = write_inputs(tmp_path, task, train_labels, {"validation": (np.array(labels), logits)})
+    evaluate(tmp_path / "raw", predictions, predictions, tmp_path / "metrics")
+    entry = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())["validation"]
+    constant = np.array([prediction] * 4)
+    assert entry[f"{task.constant_baseline}_{metric}"] == round(scores([metric], np.array(labels), constant)[metric], 6)
+    diagnostics = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())
+    assert diagnostics["constant_prediction"] == prediction
+
+
+def test_the_json_of_a_single_example_has_no_infinity(tmp_path: Path) -> None:
+    """One error has no upper bound. Browsers and jq cannot read the Infinity that Python would write."""
+    task = dataclasses.replace(
+        glue_task("mrpc"), problem_type="regression", labels=[], metrics=["rmse", "pearson"], predicted_splits=["test"]
+    )
+    predictions = write_inputs(tmp_path, task, [1.0, 2.0], {"test": (np.array([1.0]), np.array([[1.5]]))})
+    evaluate(tmp_path / "raw", predictions, predictions, tmp_path / "metrics")
+    text = (tmp_path / "metrics" / "diagnostics.json").read_text()
+    assert not re.search("Infinity|NaN", text)
+    intervals = {"rmse": {"low": 0, "high": None}, "pearson": {"low": -1, "high": 1}}
+    assert parse_details(text)["test"]["intervals"] == intervals
+
+
+def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Path, tmp_path: Path) -> None:
+    evaluate(tmp_path / "raw", predictions, predictions, tmp_path / "metrics")
+    scores = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())
+    diagnostics = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())
     for seed, split in enumerate(("validation", "test")):
         labels, logits = random_case(seed)
         for name in ("accuracy", "f1"):
-            assert intervals[split][name]["low"] < scores[split][name] < intervals[split][name]["high"]
+            interval = diagnostics[split]["intervals"][name]
+            assert interval["low"] < scores[split][name] < interval["high"]
         above = probability(logits) >= diagnostics["threshold"] - 1e-6
         positive_class = diagnostics[split]["classes"][1]
         at_threshold = diagnostics[split]["at_threshold"]
@@ -223,14 +275,14 @@ def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Pat
 
 
 def test_the_chosen_metrics_are_scored_with_intervals_and_a_baseline(predictions: Path, tmp_path: Path) -> None:
-    evaluate(predictions, predictions, tmp_path / "metrics", ["roc_auc", "average_precision"])
+    evaluate(tmp_path / "raw", predictions, predictions, tmp_path / "metrics", ["roc_auc", "average_precision"])
     test = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())["test"]
-    intervals = parse_details((tmp_path / "metrics" / "intervals.json").read_text())["test"]
     diagnostics = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())
     labels, logits = random_case(1)
     assert test["roc_auc"] == pytest.approx(sklearn.roc_auc_score(labels, probability(logits)), abs=1e-6)
     assert (test["majority_roc_auc"], test["majority_average_precision"]) == (0.5, labels.mean())
     assert "accuracy" not in test
+    intervals = diagnostics["test"]["intervals"]
     assert intervals.keys() == {"roc_auc", "average_precision"}
     assert intervals["roc_auc"]["low"] < test["roc_auc"] < intervals["roc_auc"]["high"]
     assert diagnostics["metrics"] == ["roc_auc", "average_precision"]
@@ -241,7 +293,7 @@ def test_the_chosen_metrics_are_scored_with_intervals_and_a_baseline(predictions
 def test_a_metric_that_does_not_apply_is_rejected(predictions: Path, tmp_path: Path) -> None:
     message = r'^params\.yaml: evaluate\.metrics must be one of accuracy, .*, got "rmse"\.$'
     with pytest.raises(UserError, match=message):
-        evaluate(predictions, predictions, tmp_path / "metrics", ["f1", "rmse"])
+        evaluate(tmp_path / "raw", predictions, predictions, tmp_path / "metrics", ["f1", "rmse"])
     assert not (tmp_path / "metrics").exists()
 
 
@@ -249,7 +301,7 @@ def test_the_score_signature_identifies_the_data_seed_checkpoint_and_code(
     predictions: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def evaluate_and_read_signature() -> dict[str, str]:
-        evaluate(predictions, predictions, tmp_path / "metrics")
+        evaluate(tmp_path / "raw", predictions, predictions, tmp_path / "metrics")
         result: dict[str, str] = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())["signature"]
         return result
 

@@ -81,7 +81,7 @@ def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
     task, out = TASKS[task_type], run(task_type, "run", epochs=epochs, lr=3e-3, warmup_ratio=0.1)
     predictions = predict_splits(data(task_type), out)
     baseline(downloaded(task_type), tmp_path / "baseline")
-    evaluate(predictions, tmp_path / "baseline", out / "metrics")
+    evaluate(downloaded(task_type), predictions, tmp_path / "baseline", out / "metrics")
     scores = json.loads((out / "metrics" / "evaluation.json").read_text())
     assert list(scores) == sorted(task.scored_splits)
     metric = task.metrics[0]

@@ -23,13 +23,15 @@ from pipeline.training.trainer import CorrectedTrainer
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Path:
+def results(
+    tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, raw: Path, tokenized: Callable[..., Path]
+) -> Path:
     """Run the stages from train to evaluate, and return the directory of their outputs."""
     root = tmp_path_factory.mktemp("results")
     (root / "tokenized").symlink_to(tokenized(tiny()))
     train_model(root / "tokenized", tiny(), root, epochs=2, max_train_samples=320, lr=3e-3, keep="last")
     predictions = predict_splits(root / "tokenized", root)
-    evaluate(predictions, predictions, root / "metrics")
+    evaluate(raw, predictions, predictions, root / "metrics")
     return root
 
 

@@ -44,8 +44,8 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     project.set("evaluate.metrics", "[roc_auc, f1]")
     assert project.repro() == ["check", "evaluate", "report"]
     assert {"roc_auc", "f1", "majority_roc_auc"} < evaluation(project)["test"].keys()
-    intervals = json.loads((project.root / "metrics" / "intervals.json").read_text())
-    assert intervals[0]["test"].keys() == {"roc_auc", "f1"}
+    [diagnostics] = json.loads((project.root / "metrics" / "diagnostics.json").read_text())
+    assert diagnostics["test"]["intervals"].keys() == {"roc_auc", "f1"}
     project.set("evaluate.metrics", "null")
     assert project.repro() == [], "the earlier result is in the run cache"
 

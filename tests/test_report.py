@@ -147,7 +147,6 @@ def test_the_model_card_has_all_scores_in_the_hubs_format(inputs: Path, file: Pa
     text = file.with_name("model_card.md").read_text()
     card = ModelCard(text)
     evaluation = json.loads((inputs / METRICS_DIR / "evaluation.json").read_text())
-    intervals = parse_details((inputs / METRICS_DIR / "intervals.json").read_text())
     diagnostics = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())
     for result in card.data.eval_results:
         assert result.metric_value == diagnostics[result.dataset_split]["scores"][result.metric_type]
@@ -156,7 +155,7 @@ def test_the_model_card_has_all_scores_in_the_hubs_format(inputs: Path, file: Pa
     for name in ("accuracy", "f1"):
         cells = []
         for split in ("test", "validation"):
-            score, limits = evaluation[split][name], intervals[split][name]
+            score, limits = evaluation[split][name], diagnostics[split]["intervals"][name]
             cells.append(f"| {100 * score:.1f} ({100 * limits['low']:.1f} to {100 * limits['high']:.1f}) ")
         assert "".join(cells) in text, "test comes first"
     assert f"| {evaluation['test']['loss']:.4f} | {evaluation['validation']['loss']:.4f} |" in text
@@ -351,7 +350,7 @@ def test_a_report_uses_the_terms_of_its_type_of_task(case: str, files: dict[str,
         METRICS[name].format(scores[f"{task.constant_baseline}_{name}"]) + "%" * (METRICS[name].scale != "error")
         for name in task.metrics
     ]
-    assert f"gives {', '.join(base[:-1])}{' and ' if base[1:] else ''}{base[-1]}." in text
+    assert f", gives {', '.join(base[:-1])}{' and ' if base[1:] else ''}{base[-1]}." in text
 
 
 def row(page: str, table: str, name: str) -> list[str]:
@@ -458,6 +457,21 @@ def test_a_regression_shows_its_mean_error(regression: Path) -> None:
         assert f"the mean of prediction minus label is {mean_error}." in page
     assert "There are none, because every prediction equals its label." in page
     assert "(correlations in percent)" in page
+
+
+def test_a_regression_is_compared_with_the_mean_of_train(regression: Path) -> None:
+    replace_columns(regression / RAW / "train.parquet", label=[8.0, 10.0] * (PAIRS["train"] // 2))
+    page = visible_text(evaluate_and_report(regression, ["rmse"]))
+    assert re.search(r"Always predicting 9, the mean of [^,]*train, gives [4-8]\.\d+\.", page)
+
+
+def test_the_error_of_a_single_example_has_no_upper_bound(regression: Path) -> None:
+    for file in [regression / PREDICTIONS / "test.parquet", regression / LINEAR / "test.parquet"]:
+        pq.write_table(pq.read_table(file).slice(0, 1), file)
+    page = visible_text(evaluate_and_report(regression, ["rmse"]))
+    card = (regression / METRICS_DIR / "model_card.md").read_text()
+    for text in (page, card):
+        assert re.search(r"\(0\.000 to \N{EN DASH}\)", text)
 
 
 def test_twenty_classes_have_a_matrix_and_a_table(files: dict[str, Path]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.task import ProblemType, Task
+from pipeline.core.task import Task
 from pipeline.evaluation import calibration
 from pipeline.evaluation.metrics import (
     PROBABILITY_DECIMALS,
@@ -142,19 +142,18 @@ def _downsample(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MAX_POINTS)).astype(int)]
 
 
-def constant_predictions(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[Values, Floats | None]:
-    """Return the predictions and probabilities of the best model that ignores the texts.
+def constant_predictions(task: Task, train_labels: Values, n: int) -> tuple[Values, Floats | None]:
+    """Return the predictions and probabilities for n examples of a model that ignores the texts.
 
-    It always predicts the majority class (the last one in a tie), the majority for each label, or the mean. Its
-    probabilities are always the proportions of the classes or labels.
+    It always predicts the majority class of train (the last one in a tie), the majority for each label, or the mean.
+    Its probabilities are always the proportions of the classes or labels.
     """
-    n = len(labels)
-    if problem_type == "regression":
-        return np.full_like(labels, labels.mean()), None
-    if problem_type == "multi_label_classification":
-        proportions = labels.mean(axis=0)
-        prediction = (proportions >= 0.5).astype(labels.dtype)
+    if task.problem_type == "regression":
+        return np.full(n, train_labels.mean()), None
+    if task.problem_type == "multi_label_classification":
+        proportions = train_labels.mean(axis=0)
+        prediction = (proportions >= 0.5).astype(int)
     else:
-        proportions = np.bincount(labels, minlength=outputs) / n
-        prediction = labels.dtype.type(np.flatnonzero(proportions == proportions.max())[-1])
-    return np.broadcast_to(prediction, labels.shape), np.broadcast_to(proportions, (n, outputs))
+        proportions = np.bincount(train_labels, minlength=task.outputs) / len(train_labels)
+        prediction = np.flatnonzero(proportions == proportions.max())[-1]
+    return np.broadcast_to(prediction, (n, *prediction.shape)), np.broadcast_to(proportions, (n, task.outputs))

@@ -86,7 +86,9 @@ def _score_folds(side: Side, linear_side: Side) -> dict[str, Any]:
     arguments = pooled.labels, pooled.predicted, pooled.probability
     values, intervals = scores(task.metrics, *arguments), score_intervals(task.metrics, *arguments)
     linear_values = scores(task.metrics, linear.labels, linear.predicted, linear.probability)
-    guesses = scores(task.metrics, pooled.labels, *constant_predictions(task.problem_type, pooled.labels, task.outputs))
+    # The models of all folds together learn from the same rows that they predict.
+    constant = constant_predictions(task, pooled.labels, len(pooled.labels))
+    guesses = scores(task.metrics, pooled.labels, *constant)
     metrics = {
         name: {
             "value": values[name],

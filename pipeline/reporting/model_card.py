@@ -1,13 +1,14 @@
 """Write the model card. To publish the model, upload its directory with the card as README.md, which the Hub shows."""
 
 import json
+from functools import partial
 
 from pipeline.core.messages import printable
 from pipeline.core.text import code, table
 from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting.results import BASELINES, Results, never_predicted
-from pipeline.reporting.templates import TEMPLATES
+from pipeline.reporting.templates import TEMPLATES, format_score
 from pipeline.reporting.training_curves import LOSSES
 
 _MAX_LABELS = 20  # in a list
@@ -84,10 +85,11 @@ def _score_table(results: Results, metrics: list[str]) -> list[str]:
     splits = task.verdict_split_first
     for name in metrics:
         title = f"F1 for {code(task.labels[1])}" if name == "f1" else METRICS[name].title
-        show = METRICS[name].format
+        show = partial(format_score, name=name)
         row = [title]
         for split in splits:
-            score, interval = results.diagnostics[split]["scores"][name], results.intervals[split].get(name)
+            diagnostics = results.diagnostics[split]
+            score, interval = diagnostics["scores"][name], diagnostics["intervals"].get(name)
             row.append(show(score) + (f" ({show(interval['low'])} to {show(interval['high'])})" if interval else ""))
         rows.append(row)
         if name in task.metrics:

@@ -11,7 +11,6 @@ import pandas as pd
 from pipeline.core.data_card import MAX_TRUNCATED, label_table
 from pipeline.core.task import Task
 from pipeline.core.text import format_number, percent
-from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import MIN_EXAMPLES, score_caveats
@@ -37,6 +36,8 @@ def page(results: Results) -> str:
     slices = {split: score_slices(task, results.rows[split], predictions[split]) for split in splits}
     threshold = results.diagnostics.get("threshold")  # only with two classes
     proportion_right = float(np.mean(predictions[verdict_split].labels == predictions[verdict_split].predicted))
+    slice_metric = slice_metrics(task)[0]
+    overall = results.diagnostics[verdict_split]["scores"][slice_metric]
     caveats = score_caveats(
         task.metrics, task, verdict_split, predictions[verdict_split].labels, split_type=results.split_type
     )
@@ -57,7 +58,7 @@ def page(results: Results) -> str:
         ),
         epochs=epochs.to_dict("index"),
         min_rows=MIN_ROWS,
-        guessing=_guessing(task, predictions[verdict_split]),
+        guessing=_guessing(task, results.diagnostics["constant_prediction"]),
         label_table=label_table(task, results.card),
         meanings={name: metric.meaning for name, metric in METRICS.items()},
         mistakes=[
@@ -72,6 +73,7 @@ def page(results: Results) -> str:
         script=charts.javascript(),
         sections=_sections(task),
         shows_percentages=len(task.labels) <= _MAX_WIDE_COLUMNS,
+        slice_metric=slice_metric,
         slice_names=slice_metrics(task),
         slices=slices,
         splits=splits,
@@ -83,9 +85,7 @@ def page(results: Results) -> str:
             *_size_warnings(results, verdict_split),
             *caveats,
         ],
-        worse_slices=_worse_slices(
-            slices[verdict_split], task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]
-        ),
+        worse_slices=_worse_slices(slices[verdict_split], slice_metric, overall),
     )
 
 
@@ -148,11 +148,12 @@ def _charts(
     """
     task, plots, verdict_split = results.task, results.plots, splits[0]
     kept_step = int(epochs["step"][results.training["kept_epoch"]])
+    slice_metric = slice_metrics(task)[0]
     percentages = [name for name in curve_names if not METRICS[name].is_error]
     specifications = {
         "losses": charts.losses(results.history, kept_step, training_curves.LOSSES[task.problem_type]),
         "scores": charts.scores(epochs, percentages),
-        "slices": charts.slice_chart(slices, task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]),
+        "slices": charts.slice_chart(slices, slice_metric, results.diagnostics[verdict_split]["scores"][slice_metric]),
     }
     if headline := _headline(results, splits):
         specifications["headline"] = charts.headline(headline)
@@ -172,7 +173,7 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
     constant = results.task.constant_baseline
     for split in splits:
-        evaluation, intervals = results.evaluation[split], results.intervals[split]
+        evaluation, intervals = results.evaluation[split], results.diagnostics[split]["intervals"]
         for name in results.task.metrics:
             if METRICS[name].is_error:
                 continue
@@ -199,14 +200,13 @@ def _truncation_warnings(results: Results) -> list[str]:
     ]
 
 
-def _guessing(task: Task, predictions: Predictions) -> str:
+def _guessing(task: Task, prediction: Any) -> str:
     """Say what the baseline, which ignores the texts, always predicts."""
     if task.problem_type == "multi_label_classification":
-        return "always predicting the more frequent of 0 and 1 for each label"
-    guesses, _ = constant_predictions(task.problem_type, predictions.labels, task.outputs)
+        return "always predicting 0 or 1 for each label, whichever is more frequent in train,"
     if task.problem_type == "regression":
-        return f"always predicting {format_number(guesses[0])}, the mean of the labels,"
-    return f"always predicting “{task.labels[guesses[0]]}”"
+        return f"always predicting {format_number(prediction)}, the mean of the labels of train,"
+    return f"always predicting “{task.labels[prediction]}”, the most frequent class of train,"
 
 
 def _calibration_verdict(diagnostics: Mapping[str, Any], proportion_right: float) -> str | None:

@@ -15,7 +15,8 @@ from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
-BASELINES = {"majority": "majority class", "mean": "mean of the labels"}  # what people call `Task.constant_baseline`
+# What people call `Task.constant_baseline`.
+BASELINES = {"majority": "majority class of train", "mean": "mean of the labels of train"}
 _PLOTS = ("precision_recall", "reliability", "residuals", "roc")
 
 
@@ -30,8 +31,7 @@ class Results:
         rows: The text columns, the slice columns and the column `core.data_card.LEAKAGE`, keyed by scored split. A
             missing value of a slice column is an empty text. If predict.max_samples is set, only the first rows.
         predictions: The predictions for these rows, keyed by scored split.
-        evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
-            and train.json in `metrics`.
+        evaluation, diagnostics, training: The content of evaluation.json, diagnostics.json and train.json in `metrics`.
         history: The rows of history.csv.
         plots: The CSV files that evaluate writes, keyed by the name of the file.
         lengths: Statistics of the tokenized rows, keyed by split.
@@ -46,7 +46,6 @@ class Results:
     rows: dict[str, pd.DataFrame]
     predictions: dict[str, Predictions]
     evaluation: dict[str, Any]
-    intervals: dict[str, Any]
     diagnostics: dict[str, Any]
     training: dict[str, Any]
     history: pd.DataFrame
@@ -82,7 +81,6 @@ def load_results(
         rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored_splits},
         predictions=predicted,
         evaluation=read_json(metrics / "evaluation.json", "evaluate"),
-        intervals=_read_details(metrics / "intervals.json", "evaluate"),
         diagnostics=diagnostics,
         training=_read_details(metrics / "train.json", "train"),
         history=pd.read_csv(require(metrics / "plots" / "history.csv", "train")),

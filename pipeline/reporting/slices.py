@@ -48,8 +48,12 @@ class Slice(NamedTuple):
 
 
 def slice_metrics(task: Task) -> list[str]:
-    """Return the first metric, and the next one that is not Spearman's correlation, which is similar to Pearson's."""
-    return [name for name in task.metrics if name != "spearmanr" or name == task.metrics[0]][:2]
+    """Return the metrics of a slice. It is judged by the first one.
+
+    Only the RMSE of a regression is comparable between slices. A correlation is lower if the labels of a slice differ
+    less from each other, even if the predictions are better.
+    """
+    return ["rmse"] if task.problem_type == "regression" else task.metrics[:2]
 
 
 def score_slices(task: Task, rows: pd.DataFrame, predictions: Predictions) -> list[Slice]:

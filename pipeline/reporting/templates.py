@@ -3,8 +3,9 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -16,11 +17,12 @@ from pipeline.evaluation.signature import as_line
 _UNDEFINED = "\N{EN DASH}"
 
 
-def better_or_worse(interval: Mapping[str, float], value: float, name: str) -> str:
+def better_or_worse(interval: Mapping[str, Any], value: float, name: str) -> str:
     """Return "better" or "worse" if an interval of a metric excludes a value, and an empty text if it includes it."""
-    # The value was rounded when it was written to a file, so the interval is rounded in the same way.
+    # The value was rounded when it was written to a file, so the interval is rounded in the same way. JSON has no
+    # infinity, so a bound at infinity is None.
     low = rounded(interval["low"])
-    high = rounded(interval["high"])
+    high = inf if interval["high"] is None else rounded(interval["high"])
     if low <= value <= high:
         return ""
     return "better" if METRICS[name].sign * (low - value) > 0 else "worse"
@@ -48,7 +50,8 @@ def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
     return f" (correlations in {unit})" if "correlation" in scales else ""
 
 
-def _format_score(value: float | None, name: str, unit: bool = False) -> str:
+def format_score(value: float | None, name: str, unit: bool = False) -> str:
+    """Format a score, or return a dash if it is undefined or a bound at infinity."""
     if value is None or not isfinite(value):
         return _UNDEFINED
     score = SCORES[name]
@@ -73,7 +76,7 @@ TEMPLATES.filters |= {
     "better_or_worse": better_or_worse,
     "code": code,
     "difference": _difference,
-    "format_score": _format_score,
+    "format_score": format_score,
     "gap": _gap,
     "in_percent": _in_percent,
     "metric_title": lambda name: SCORES[name].title,
