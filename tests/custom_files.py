@@ -50,7 +50,7 @@ def parquet_file(table: pa.Table, **options: Any) -> bytes:
 
 def write_files(files: Mapping[str, str | bytes]) -> None:
     """Write files to data/custom in the working directory, and a file without corrections."""
-    for name, content in {"../corrections.csv": "verdict,idx\n", **files}.items():
+    for name, content in {"../corrections.csv": "correct_label,idx\n", **files}.items():
         path = Path("data/custom", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -20,8 +20,7 @@ MODULES = [".".join(path.relative_to(PIPELINE).with_suffix("").parts) for path i
 
 # A package may import itself and the ones before it. A command may import all of them, but no other command.
 LAYERS = [
-    "core", "params", "cli", "tabular", "sources", "modeling", "evaluation", "training", "reporting", "cleaning",
-    "experiments",
+    "core", "params", "cli", "tabular", "sources", "modeling", "evaluation", "training", "reporting", "experiments",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Correct labels with the verdicts of a person: the rows of suspects.csv whose column "verdict" is filled in."""
+"""Correct labels that a person found wrong: the rows of suspects.csv whose column "correct_label" is filled in."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,65 +15,65 @@ from pipeline.sources.corpus import Corpus, rows_sha256
 from pipeline.sources.folds import labeled_rows
 from pipeline.sources.tables import read_bytes, read_table
 
-NO_LABELS = "[]"  # the verdict for a row that has none of several labels
+NO_LABELS = "[]"  # what to enter for a row that has none of several labels
 
 
 def correct(corpus: Corpus, file: Path) -> Corpus:
-    """Return the corpus with the verdicts of a file as labels of train and validation. Each row stays in its split.
+    """Return the corpus with the correct labels of a file in train and validation. Each row stays in its split.
 
     Raises:
-        UserError: The file cannot be read, a verdict is not a label, a row has two verdicts, or its text is not the
-            text in the data.
+        UserError: The file cannot be read, a correct label is not a label of the task, a row has two correct labels, or
+            its text is not the text in the data.
     """
-    verdicts = read_verdicts(file, corpus.task.text_columns)
-    if verdicts.empty:
+    corrections = read_corrections(file, corpus.task.text_columns)
+    if corrections.empty:
         return corpus
     rows = labeled_rows(corpus)
     positions = {str(idx): position for position, idx in enumerate(rows["idx"])}
     labels = rows["label"].tolist()
-    places: dict[int, str] = {}  # where the verdict about a row is
-    for place, verdict in zip(verdicts.index, verdicts.to_dict("records"), strict=True):
-        position = positions.get(verdict["idx"].removesuffix(".0"))  # Other programs may write 1 as 1.0.
-        if position is None or _words(verdict, corpus.task) != _words(rows.iloc[position], corpus.task):
+    places: dict[int, str] = {}  # where the correction of a row is
+    for place, correction in zip(corrections.index, corrections.to_dict("records"), strict=True):
+        position = positions.get(correction["idx"].removesuffix(".0"))  # Other programs may write 1 as 1.0.
+        if position is None or _words(correction, corpus.task) != _words(rows.iloc[position], corpus.task):
             raise UserError(
-                f"{place}: train and validation have no row with the idx {literal(verdict['idx'])} and this text. Copy "
-                "the text from your data, or delete the row."
+                f"{place}: train and validation have no row with the idx {literal(correction['idx'])} and this text. "
+                "Copy the text from your data, or delete the row."
             )
         if position in places:
-            raise UserError(f"{place}: {places[position]} has a verdict about the same row. Keep one.")
+            raise UserError(f"{place}: {places[position]} corrects the same row. Keep one.")
         places[position] = place
-        labels[position] = _parse(place, verdict["verdict"], corpus.task)
-    log.info("%s: %s verdicts applied", file, f"{len(verdicts):,}")
+        labels[position] = _parse(place, correction["correct_label"], corpus.task)
+    log.info("%s: %s corrections applied", file, f"{len(corrections):,}")
     corrected = pd.Series(labels, rows.index, dtype=rows["label"].dtype)
     splits = {split: corpus.splits[split].assign(label=corrected) for split in (TRAIN, "validation")}
-    origin = corpus.origin | {"corrections": rows_sha256(verdicts)}
+    origin = corpus.origin | {"corrections": rows_sha256(corrections)}
     return replace(corpus, splits=corpus.splits | splits, origin=origin)
 
 
-def read_verdicts(file: Path, text_columns: Sequence[str]) -> pd.DataFrame:
-    """Return "verdict", "idx" and the text columns of the rows that have a verdict, as texts."""
+def read_corrections(file: Path, text_columns: Sequence[str]) -> pd.DataFrame:
+    """Return "correct_label", "idx" and the text columns of the rows that have a correct label, as texts."""
     table = read_table(file, read_bytes(file))
     # The committed file has a header and no rows. It cannot know the text columns.
-    columns = ["verdict", "idx", *([] if table.rows.empty else text_columns)]
+    columns = ["correct_label", "idx", *([] if table.rows.empty else text_columns)]
     table.require(columns)
     rows = pd.DataFrame({name: table.texts(name).str.strip() for name in columns})
-    return rows[rows["verdict"] != ""]
+    return rows[rows["correct_label"] != ""]
 
 
 def _words(row: Any, task: Task) -> list[str]:
     return [word for name in task.text_columns for word in row[name].split()]  # A spreadsheet may change line breaks.
 
 
-def _parse(place: str, verdict: str, task: Task) -> Any:
-    """Return a verdict as a label: a number, the number of a class, or 0 and 1 for each label."""
+def _parse(place: str, correct_label: str, task: Task) -> Any:
+    """Return a correct label as a number, the number of a class, or 0 and 1 for each label."""
     if task.problem_type == "regression":
-        number = pd.to_numeric(verdict, errors="coerce")
+        number = pd.to_numeric(correct_label, errors="coerce")
         if not np.isfinite(number):
-            raise UserError(f"{place}: the verdict {literal(verdict)} is not a number. Correct it.")
+            raise UserError(f"{place}: correct_label must be a number, got {literal(correct_label)}.")
         return float(number)
     if task.problem_type == "single_label_classification":
-        return _class_number(place, verdict, task.labels)
-    names = [] if verdict == NO_LABELS else verdict.split("|")
+        return _class_number(place, correct_label, task.labels)
+    names = [] if correct_label == NO_LABELS else correct_label.split("|")
     numbers = [_class_number(place, name.strip(), task.labels) for name in names]
     return [int(number in numbers) for number in range(len(task.labels))]
 
@@ -85,7 +85,7 @@ def _class_number(place: str, name: str, labels: list[str]) -> int:
     if len(matches) != 1:
         match = closest_match(name, labels)
         hint = f' Did you mean "{match}"?' if match else ""
-        raise UserError(f"{place}: the verdict {literal(name)} is not one of the labels: {listing(labels)}.{hint}")
+        raise UserError(f"{place}: correct_label must be one of {listing(labels)}, got {literal(name)}.{hint}")
     return labels.index(matches[0])
 
 

@@ -1,0 +1,100 @@
+"""Rank labeled rows by how unlikely models that have not seen them find their labels, and show the first ones."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from pipeline.core.messages import UserError
+from pipeline.core.output import atomic_output
+from pipeline.core.task import Task
+from pipeline.evaluation.metrics import Ints, Values, losses
+from pipeline.evaluation.predictions import Predictions, format_label, label_probability
+from pipeline.reporting.mistakes import pieces
+from pipeline.reporting.templates import TEMPLATES
+from pipeline.sources.corrections import NO_LABELS
+
+_PROPORTION, _MIN_ROWS, _MAX_ROWS = 0.1, 50, 1000  # how many of the rows are suspects
+_ROWS_ON_PAGE = 50
+_MAX_CHARACTERS = 300  # of each text, for the similarity: the rest would cost memory and time
+# Labels differ if they are at least this far apart: whole numbers for classes, standard deviations for a regression.
+_MIN_DIFFERENCE = 0.5
+
+
+def rank(task: Task, texts: pd.DataFrame, predictions: Predictions) -> pd.DataFrame:
+    """Return the most suspicious 10% of the rows (at least 50, at most 1,000), the most suspicious one first.
+
+    A row is suspicious if the loss of its label is high for a model that was not trained on it (Chong, Hong and Manning
+    2022, https://aclanthology.org/2022.emnlp-main.618). For a regression, the loss is the squared error.
+
+    Args:
+        texts, predictions: The text columns of all labeled rows, and the out-of-fold predictions for them.
+
+    Returns:
+        The rows of suspects.csv. "probability" is that of the label, and a regression has none. The columns that start
+        with "nearest_" are those of the most similar row with another label.
+
+    Raises:
+        UserError: A text column has the name of another column.
+    """
+    loss = losses(task.problem_type, predictions.logits, predictions.labels).reshape(len(texts), -1).mean(axis=1)
+    count = min(max(round(_PROPORTION * len(texts)), _MIN_ROWS), _MAX_ROWS)
+    suspects = np.argsort(-loss, kind="stable")[:count]
+    if task.problem_type == "regression":
+        numbers = predictions.labels / predictions.labels.std()
+    else:  # a number for each class, or for each combination of labels
+        _, numbers = np.unique(predictions.labels, axis=0, return_inverse=True)
+    nearest = _nearest_with_another_label(texts, numbers, suspects)
+
+    def names(labels: Values) -> list[str]:
+        return [format_label(task, label, separator="|", if_empty=NO_LABELS) for label in labels]
+
+    columns = {
+        "correct_label": "",
+        "label": names(predictions.labels[suspects]),
+        "prediction": names(predictions.predicted[suspects]),
+        "loss": loss[suspects].round(4),
+        "idx": predictions.idx[suspects],
+        "nearest_label": names(predictions.labels[nearest]),
+    }
+    if predictions.probability is not None:
+        columns["probability"] = label_probability(predictions.probability, predictions.labels)[suspects].round(4)
+    for name in texts:
+        if name in columns:
+            raise UserError(f'suspects.csv has a column "{name}" of its own. Rename the text column in your data.')
+        columns |= {name: texts[name].to_numpy()[suspects], f"nearest_{name}": texts[name].to_numpy()[nearest]}
+    return pd.DataFrame(columns)
+
+
+def _nearest_with_another_label(texts: pd.DataFrame, labels: Values, suspects: Ints) -> Ints:
+    """Return the position of the most similar row with another label for each suspect, shape (suspects,).
+
+    The similarity is the cosine of TF-IDF values of sequences of three characters.
+    """
+    joined = [" ".join(text[:_MAX_CHARACTERS] for text in row) for row in texts.itertuples(index=False)]
+    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3), sublinear_tf=True, dtype=np.float32)
+    features = vectorizer.fit_transform(joined)
+    nearest = []
+    for suspect in suspects:  # one at a time, because a matrix of all similarities would not fit into memory
+        similarity = features @ features[suspect].toarray()[0]
+        similarity[np.abs(labels - labels[suspect]) < _MIN_DIFFERENCE] = -1
+        nearest.append(similarity.argmax())
+    return np.array(nearest)
+
+
+def write_suspects(path: Path, suspects: pd.DataFrame) -> None:
+    """Write suspects.csv, which a person edits in a spreadsheet."""
+    with atomic_output(path) as draft:
+        # Without the byte order mark, Excel reads UTF-8 as another encoding.
+        suspects.to_csv(draft, index=False, encoding="utf-8-sig", quoting=csv.QUOTE_ALL, lineterminator="\n")
+
+
+def render_page(group: str, task: Task, suspects: pd.DataFrame) -> str:
+    """Render the first 50 suspects of a fold group as HTML. The page needs no network."""
+    rows = suspects[:_ROWS_ON_PAGE].to_dict("records")
+    for row in rows:
+        texts, nearest = ([row[prefix + name] for name in task.text_columns] for prefix in ("", "nearest_"))
+        row |= {"texts": pieces(texts), "nearest_texts": pieces(nearest), "is_contradiction": texts == nearest}
+    return TEMPLATES.get_template("suspects.html.jinja").render(group=group, task=task, suspects=rows)
