@@ -77,6 +77,7 @@ def test_several_labels_are_ranked_by_their_mean_loss() -> None:
     labels = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0]] * 20)
     logits = 4.0 * labels - 2
     logits[4] = [3, -3, -3]
+    logits[7, 0] = 5  # one label is more wrong, but the two others are right
     suspects = rank_texts(task, [f"text {n}" for n in range(60)], labels, logits)
     first = suspects.iloc[0]
     assert (first["idx"], first["label"], first["prediction"]) == (4, "b|c", "a")
