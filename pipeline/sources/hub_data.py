@@ -11,6 +11,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing, quoted
 from pipeline.params import DataParams
+from pipeline.sources.columns import log_columns
 from pipeline.sources.corpus import Corpus, make_corpus, published_origin
 from pipeline.sources.fetch import describe_error, download_file, hub_errors
 from pipeline.sources.file_format import DELIMITERS, FileFormat
@@ -23,7 +24,9 @@ _METADATA = ["README.md", ".huggingface.yaml", "dataset_infos.json"]  # what `da
 def load_hub(params: DataParams) -> Corpus:
     """Load data.dataset, and make the splits that it does not have. Raises UserError if that is not possible."""
     dataset = params.dataset or ""  # `DataParams` checks its form.
-    corpus = make_corpus(load_tables(dataset, params.config, params.splits), params, {})
+    tables = load_tables(dataset, params.config, params.splits)
+    log_columns(tables[TRAIN])
+    corpus = make_corpus(tables, params, {})
     name, _, revision = dataset.partition("@")
     config = {} if params.config is None else {"config": params.config}
     return replace(corpus, origin=published_origin(corpus.splits, dataset=name, revision=revision, **config))
