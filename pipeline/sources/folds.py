@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
@@ -79,6 +78,8 @@ def _groups(rows: pd.DataFrame, text_columns: list[str]) -> NDArray[np.int32]:
 
 def _fold_numbers(groups: NDArray[np.int32], labels: NDArray[np.int64], k: int, seed: int) -> NDArray[np.int64]:
     """Return the number of the fold of each row, from 0."""
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold  # Most runs need no folds.
+
     count = len(np.unique(groups))
     if count < max(k, 2):
         raise UserError(
