@@ -163,9 +163,9 @@ def _choose_columns(tables: Mapping[str, Table], options: Namespace) -> dict[str
     free = [column for column in columns if column.name not in (*options.text, *options.label)]
     split, not_used = choose_split(free) if len(tables) == 1 else (None, [])
     free = [column for column in free if column.name not in (split, *not_used)]
-    labels = options.label or _explain("label", *choose_labels(free))
+    labels = options.label or _explain("label", choose_labels(free))
     free = [column for column in free if column.name not in labels]
-    texts = options.text or _explain("text", *choose_texts(free))
+    texts = options.text or _explain("text", choose_texts(free))
     if more := [column.name for column in free if column.name not in texts]:
         hint = " If the model should read two texts, name both: --text NAME --text NAME." if len(texts) == 1 else ""
         _print(f"Not used: {listing(more)}.{hint}")
@@ -181,9 +181,9 @@ def _choose_columns(tables: Mapping[str, Table], options: Namespace) -> dict[str
     }  # fmt: skip
 
 
-def _explain(purpose: str, names: list[str], reason: str) -> list[str]:
+def _explain(purpose: str, names: list[str]) -> list[str]:
     columns = '" and "'.join(names)
-    _print(f'{purpose.capitalize()}: "{columns}" ({reason}). Change it with --{purpose}.')
+    _print(f'{purpose.capitalize()}: "{columns}". Change it with --{purpose}.')
     return names
 
 

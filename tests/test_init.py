@@ -103,20 +103,20 @@ def columns(**values: list[Any]) -> list[Any]:
 def test_texts_and_labels_are_chosen_by_name_or_if_only_one_column_fits(
     values: dict[str, list[Any]], texts: list[str], label: str
 ) -> None:
-    assert choose_labels(columns(**values))[0] == [label]
+    assert choose_labels(columns(**values)) == [label]
     del values[label]
-    assert choose_texts(columns(**values))[0] == texts
+    assert choose_texts(columns(**values)) == texts
 
 
 @pytest.mark.parametrize(
     ("choose", "values", "error"),
     [
-        (choose_labels, {"text": LONG, "a": FEW, "b": FEW}, "several .* label: a, b.*--label.*0 and 1"),
-        (choose_labels, {"text": LONG, "category": FEW, "sentiment": FEW}, "several .*: category, sentiment"),
-        (choose_labels, {"text": LONG, "id": NUMBERS}, "no column .* text, id.*--label"),
-        (choose_texts, {"left": LONG, "right": LONG}, "several .*text: left, right.*--text"),
-        (choose_texts, {"question": LONG, "answer": LONG, "text": LONG}, "several .*: question and answer, text"),
-        (choose_texts, {"number": NUMBERS, "name": SHORT}, "no column .* number, name.*--text"),
+        (choose_labels, {"text": LONG, "a": FEW, "b": FEW}, "labels: a, b\\..*--label.*0 and 1"),
+        (choose_labels, {"text": LONG, "category": FEW, "sentiment": FEW}, "labels: category, sentiment\\."),
+        (choose_labels, {"text": LONG, "id": NUMBERS}, "labels: text, id\\..*--label"),
+        (choose_texts, {"left": LONG, "right": LONG}, "texts: left, right\\..*--text"),
+        (choose_texts, {"question": LONG, "answer": LONG, "text": LONG}, "texts: question and answer, text\\."),
+        (choose_texts, {"number": NUMBERS, "name": SHORT}, "texts: number, name\\..*--text"),
     ],
 )  # fmt: skip
 def test_an_unclear_choice_lists_the_candidates_and_the_option(

@@ -137,11 +137,11 @@ def test_a_datetime_split_puts_the_latest_rows_into_test(form: str, caplog: pyte
     table = [(*row, TIMES[form][number]) for number, row in zip(order, rows(8, ["a", "b"]), strict=True)]
     files: dict[str, str | bytes] = {"train.csv": csv(table, "text,label,column")}
     split = {"type": "datetime", "column": "column", "fractions": [0.5, 0.25, 0.25]}
-    found = {
+    times = {
         split: {order[row] for row in indices}
         for split, indices in indices_by_split(load_files(files, split=split)).items()
     }
-    assert found == {"train": {0, 1, 2, 3}, "validation": {4, 5}, "test": {6, 7}}
+    assert times == {"train": {0, 1, 2, 3}, "validation": {4, 5}, "test": {6, 7}}
     assert any(message.startswith("times: train from ") for message in caplog.messages)
 
 

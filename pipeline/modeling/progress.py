@@ -1,4 +1,4 @@
-"""Log the progress of a long computation if there is no terminal that could show a progress bar."""
+"""Log the progress of a long computation. A terminal shows a progress bar instead."""
 
 import sys
 import time

@@ -88,7 +88,7 @@ def _label_name(task: Task, label: Any) -> str:
 
 
 def _first_row(rows: pd.DataFrame, number: int) -> str:
-    """Say where the first row with a label is, because a rare label may be a mistake."""
+    """Format the `idx` of the first row with a label, which helps to correct a rare label."""
     has_label = [label[number] == 1 if isinstance(label, list) else label == number for label in rows["label"]]
     return f" (first idx {rows['idx'][has_label].iloc[0]})" if any(has_label) else ""
 

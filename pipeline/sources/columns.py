@@ -74,42 +74,38 @@ def _shorten(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 4]} ..."
 
 
-def choose_labels(columns: Sequence[Column]) -> tuple[list[str], str]:
-    """Return the label column, and why it was chosen. Raises UserError if the choice is not clear."""
-    named = [[column.name] for column in columns if column.simple_name in _LABEL_NAMES]
+def choose_labels(columns: Sequence[Column]) -> list[str]:
+    """Return the label column. Raises UserError if the choice is not clear."""
+    by_name = [[column.name] for column in columns if column.simple_name in _LABEL_NAMES]
     few = [[c.name] for c in columns if 2 <= len(c.values) <= min(_MAX_LABELS, (c.rows - c.empty) / 2)]
-    remedy = "Name one: --label NAME. If each label has a column of 0 and 1, name all of them."
-    return _choose("label", named, few, "few distinct values", columns, remedy)
+    remedy = "Name it: --label NAME. If each label has a column of 0 and 1, name all of them."
+    return _choose("labels", columns, by_name or few, remedy)
 
 
-def choose_texts(columns: Sequence[Column]) -> tuple[list[str], str]:
-    """Return the text column, or the two columns of pairs, and why. Raises UserError if the choice is not clear."""
+def choose_texts(columns: Sequence[Column]) -> list[str]:
+    """Return the text column, or the two columns of pairs. Raises UserError if the choice is not clear."""
     names = {column.simple_name: column.name for column in columns}
-    named = [[names[first], names[second]] for first, second in _PAIR_NAMES if {first, second} <= names.keys()]
-    named += [[c.name] for c in columns if c.simple_name in _TEXT_NAMES and all(c.name not in pair for pair in named)]
+    pairs = [[names[first], names[second]] for first, second in _PAIR_NAMES if first in names and second in names]
+    in_pairs = {name for pair in pairs for name in pair}
+    texts = [[c.name] for c in columns if c.simple_name in _TEXT_NAMES and c.name not in in_pairs]
     long = [[column.name] for column in columns if column.has_long_texts]
-    return _choose("text", named, long, "long texts", columns, "Name one: --text NAME. For pairs, name two.")
+    return _choose("texts", columns, pairs + texts or long, "Name it: --text NAME. For pairs, name two.")
 
 
-def _choose(
-    purpose: str, named: list[list[str]], similar: list[list[str]], quality: str, columns: Sequence[Column], remedy: str
-) -> tuple[list[str], str]:
-    """Return the only candidate by name, or else the only one with a quality."""
-    candidates = named or similar
+def _choose(content: str, columns: Sequence[Column], candidates: list[list[str]], remedy: str) -> list[str]:
     if len(candidates) == 1:
-        return candidates[0], "chosen by name" if named else f"the only column with {quality}"
-    names = map(" and ".join, candidates) if candidates else (column.name for column in columns)
-    found = f"several columns could be the {purpose}:" if candidates else f"no column is clearly the {purpose} among"
-    raise UserError(f"{found} {listing(names)}. {remedy}")
+        return candidates[0]
+    names = [" and ".join(candidate) for candidate in candidates] or [column.name for column in columns]
+    raise UserError(f"it is not clear which column has the {content}: {listing(names)}. {remedy}")
 
 
 def choose_split(columns: Sequence[Column]) -> tuple[str | None, list[str]]:
     """Return the column with words for the split of each row, and the other columns that are named like a split."""
-    named = [column for column in columns if column.simple_name in _SPLIT_NAMES]
-    used = next((column.name for column in named if _has_splits(column)), None)
-    return used, [column.name for column in named if column.name != used]
+    by_name = [column for column in columns if column.simple_name in _SPLIT_NAMES]
+    used = next((column.name for column in by_name if _has_splits(column)), None)
+    return used, [column.name for column in by_name if column.name != used]
 
 
 def _has_splits(column: Column) -> bool:
-    splits = {SPLIT_ALIASES.get(value.strip().lower()) for value in column.values}
+    splits = {SPLIT_ALIASES.get(value.lower()) for value in column.values}
     return not column.empty and {TRAIN, "validation"} <= splits <= {*SPLITS}

@@ -133,7 +133,7 @@ def drop_incomplete(
 
 
 def _describe_labels(rows: pd.DataFrame, task: Task) -> str:
-    """Say how many rows of which class there are, because dropped rows may not be a random sample."""
+    """Format the number of rows of each class. If most dropped rows have the same class, the data changes."""
     if task.problem_type != "single_label_classification" or "label" not in rows or rows["label"].isna().all():
         return ""
     counts = rows["label"].dropna().astype(int).value_counts()
