@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pandas as pd
 from cleanlab.rank import get_label_quality_scores
 from sklearn.metrics import average_precision_score
 
 from benchmarks.bench import MINILM, ROOT, commit_data
 from pipeline.core.dataset_files import load_split
 from pipeline.core.paths import CLASSIFIER, TOKENIZED
-from pipeline.evaluation.metrics import losses
 from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_fine_tuned_model
+from pipeline.modeling.outputs import losses
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.params import load_params
@@ -98,10 +98,10 @@ def measure(clone: Path, task: str, seed: int, size: int, settings: dict[str, st
         settings = SETTINGS | settings | {"data.text_column_names": json.dumps(columns)}
         options = [option for key, value in settings.items() for option in ("-S", f"{key}={value}")]
         subprocess.run(["python", "-m", "pipeline.folds", *options], check=True)
-        [path] = Path("folds").glob("*/predictions.parquet")
-        predictions = pq.read_table(path)
+        [path] = Path("folds").glob("*/predictions.csv")
+        predictions = pd.read_csv(path)
         idx, labels = (predictions[name].to_numpy() for name in ("idx", "label"))
-        logits = np.column_stack([predictions["logit_0"], predictions["logit_1"]])
+        logits = predictions[["logit_0", "logit_1"]].to_numpy()
         is_wrong = np.isin(idx, list(flipped))
         loss = losses("single_label_classification", logits, labels)
         probability = np.exp(

@@ -15,13 +15,13 @@ from pathlib import Path
 from pipeline.cli import as_command
 
 import numpy as np
+import yaml
 
 from benchmarks.bench import MINILM, ROOT, commit_data
+from pipeline.evaluation.intervals import jackknife
 from pipeline.evaluation.metrics import METRICS, Floats
-from pipeline.evaluation.uncertainty import jackknife
-from pipeline.experiments.learning_curve import run_learning_curve
+from pipeline.experiments.groups import run_sizes
 from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
-from pipeline.experiments.sides import describe_degenerate_runs, read_side
 from pipeline.params import load_params
 from pipeline.sources.loading import load_corpus
 
@@ -36,25 +36,14 @@ TASKS = {
     "rte": (PAIR, CLASSES, "accuracy"),
     "mrpc": (PAIR, CLASSES, "accuracy"),
 }
-SETTINGS = {
-    "data.task": "custom",
-    "data.name": "null",
-    "data.on_leakage": "drop",
-    "data.split.fractions": "[0.9,0.1,0]",  # no test split, which would be taken from train
-    "model.checkpoint": MINILM,
-    "train.lr": "1e-4",
-    "train.batch_size": "8",
-    "train.epochs": "3",
-    "train.keep": "last",
-    "train.metric_for_best_model": "null",
-}
+TRAIN = {"lr": 1e-4, "batch_size": 8, "epochs": 3, "keep": "last", "metric_for_best_model": None}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--clone", type=Path, required=True, help="a directory outside this repository")
-    parser.add_argument("--threads", default="null", help="train.num_threads (default: all)")
+    parser.add_argument("--threads", type=int, help="train.num_threads (default: all)")
     arguments = parser.parse_args()
     if not arguments.clone.exists():
         make_clone(arguments.clone)
@@ -81,30 +70,35 @@ def make_clone(clone: Path) -> None:
     commit_data(clone)
 
 
-def measure(task: str, threads: str) -> dict[str, list[bool]]:
+def measure(task: str, threads: int | None) -> dict[str, list[bool]]:
     """Run a learning curve, and print the scores and the intervals for the score with all rows.
 
     Returns:
         Whether each measured score is inside its interval, for single runs and for their mean.
     """
     columns, problem_type, metric = TASKS[task]
-    settings = SETTINGS | {
-        "data.directory": f"data/{task}",
-        "data.text_column_names": f"[{', '.join(columns)}]",
-        "data.problem_type": problem_type,
-        "evaluate.metrics": f"[{metric}]",
-        "train.num_threads": threads,
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["data"] |= {
+        "task": "custom",
+        "name": None,
+        "directory": f"data/{task}",
+        "text_column_names": columns,
+        "problem_type": problem_type,
+        "on_leakage": "drop",
     }
-    content = run_learning_curve(POINTS, SEEDS, [f"{key}={value}" for key, value in settings.items()], jobs=1)
-    scores: dict[int, Floats] = {}
-    for point in content["points"]:
-        side = read_side(point["group"])
-        if not describe_degenerate_runs(side, "validation"):
-            runs = [run.predictions["validation"] for run in side.runs]
-            scores[point["rows"]] = np.array(
-                [jackknife(metric, run.labels, run.predicted, run.probability) for run in runs]
-            )
-    rows = content["points"][-1]["rows"]
+    params["data"]["split"]["fractions"] = [0.9, 0.1, 0]  # no test split, which would be taken from train
+    params["model"]["checkpoint"] = MINILM
+    params["train"] |= TRAIN | {"num_threads": threads}
+    params["evaluate"]["metrics"] = [metric]
+    Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    subprocess.run(["dvc", "repro", "download"], check=True)  # The sizes follow from the number of rows there.
+    sides = run_sizes(POINTS, SEEDS, [], jobs=1)
+    scores: dict[int, Floats] = {
+        size: np.array([jackknife(metric, run.predictions["validation"]) for run in side.runs])
+        for size, side in sides.items()
+        if not side.degenerate("validation")
+    }
+    rows = max(sides)
     print(f"{task}, {METRICS[metric].title}: " + ", ".join(f"{n} {100 * scores[n][:, 0].mean():.1f}" for n in scores))
     if rows not in scores or len(scores) <= MIN_SIZES:
         print(f"{task}: too many degenerate sizes")

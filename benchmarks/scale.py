@@ -63,7 +63,7 @@ def train_briefly(project: Path, env: dict[str, str]) -> None:
 
 def run(stage: str) -> None:
     """Run a stage in the working directory."""
-    from pipeline.core.paths import CLASSIFIER, LINEAR, METRICS_DIR, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
+    from pipeline.core.paths import CLASSIFIER, LINEAR, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
     from pipeline.params import TokenizeParams, load_params
 
     params = load_params()
@@ -96,7 +96,7 @@ def run(stage: str) -> None:
     else:
         from pipeline.predict import predict
 
-        predict(TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS_DIR, params.predict, "auto", None)
+        predict(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, params.predict, "auto", None)
 
 
 def chart(measured: list[dict[str, Any]]) -> "alt.HConcatChart":

@@ -32,7 +32,8 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
     from pipeline.core.dataset_files import load_split
     from pipeline.core.paths import PRETRAINED, TOKENIZED
     from pipeline.core.task import read_task
-    from pipeline.modeling import cpu, loading
+    from pipeline.modeling import device as device_module
+    from pipeline.modeling import loading
     from pipeline.modeling.device import set_up_device
     from pipeline.modeling.loading import load_base_model
     from pipeline.modeling.tokenization import load_tokenizer
@@ -43,7 +44,7 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
     from pipeline.training.sampler import EpochSampler
 
     if "kept memory" not in optimizations:
-        cpu.keep_memory = lambda: None
+        device_module.keep_memory = lambda: None
     if "fast dropout" not in optimizations:
         trainer.fast_dropout = nullcontext
     if "first token only" not in optimizations:

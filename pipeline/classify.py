@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import CLASSIFIER
-from pipeline.evaluation.metrics import PROBABILITY_DECIMALS, logits_to_predictions, logits_to_probabilities
 from pipeline.modeling.classifier import Classifier, read_settings
+from pipeline.modeling.outputs import PROBABILITY_DECIMALS, logits_to_predictions, logits_to_probabilities
 from pipeline.params import Precision
 from pipeline.sources.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
 from pipeline.sources.tables import Table, concat, json_lines, read_bytes, read_table, require_writable, write_rows

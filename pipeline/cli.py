@@ -41,7 +41,7 @@ _REMEDIES = {
     ),
     "No space left|failed writing file|inline_container": "the disk is full. Free some space and run again.",
     "CUDA error: (?!device-side assert)|CUDA driver|CUDNN_STATUS": "the GPU failed. Look at nvidia-smi, and run again.",
-    "gloo|NCCL|Socket Timeout|Connection (reset|closed) by peer": (
+    r"\bgloo\b|NCCL|Socket Timeout|Connection (reset|closed) by peer": (
         "the connection to another process is lost. Fix the cause, such as an error above, and run again."
     ),
 }
@@ -75,10 +75,21 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
 def add_jobs_option(parser: argparse.ArgumentParser) -> None:
     """Add the option for the number of simultaneous runs."""
     parser.add_argument(
-        "--jobs", metavar="NUMBER", type=int, default=1,
+        "--jobs", metavar="NUMBER", type=at_least(1), default=1,
         help="number of runs to execute at the same time. On a CPU, also set train.num_threads, so that they do not "
         "compete for the cores (default: %(default)s)",
     )  # fmt: skip
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    """Return the type of an option whose value is an integer that is not below a minimum."""
+
+    def integer(text: str) -> int:  # argparse shows the name of this function if the text is not an integer.
+        if int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}, got {text}")
+        return int(text)
+
+    return integer
 
 
 @contextmanager

@@ -1,9 +1,5 @@
 """Compute scores with confidence intervals, calibration, and plot data."""
 
-import csv
-import io
-from collections import defaultdict
-from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,17 +7,18 @@ from typing import Any
 from pipeline.cli import run_stage
 
 import numpy as np
+import pandas as pd
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import rounded, write_details, write_json, write_text
+from pipeline.core.output import write_details, write_json, write_text
 from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, RAW
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
-from pipeline.evaluation.metrics import METRICS, PROBABILITY_DECIMALS, Values, loss, scores, with_compared_metrics
+from pipeline.evaluation.intervals import MIN_CHANGED, Interval, difference, jackknife, score_interval
+from pipeline.evaluation.metrics import METRICS, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
-from pipeline.evaluation.signature import as_line, signature
-from pipeline.evaluation.uncertainty import MIN_CHANGED, Interval, difference, jackknife, score_intervals
+from pipeline.modeling.outputs import loss
 from pipeline.params import Params
 
 
@@ -37,54 +34,42 @@ def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: l
     never predicted, is null, and so is a bound at infinity.
 
     Args:
-        raw: The output of the stage download.
-        predictions: The output of the stage predict.
-        linear: The output of the stage baseline.
+        raw, predictions, linear: The outputs of the stages download, predict and baseline.
         metrics: The directory to write to.
         names: The metrics by which models are compared. None means the default metrics of the task.
-
-    Raises:
-        UserError: Predictions are missing, or those of the two models are about different examples, or a metric does
-            not apply to the task.
     """
     task = with_compared_metrics(read_task(predictions, "predict"), names)
-    splits = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
-    details: dict[str, Any] = {"metrics": task.metrics, "signature": signature(predictions, task, splits)}
-    threshold = None
-    if task.binary:
-        validation = splits["validation"]
-        assert validation.probability is not None
-        # The threshold will be compared with the rounded probabilities of new predictions.
-        probability = validation.probability[:, 1].round(PROBABILITY_DECIMALS)
-        threshold = details["threshold"] = best_threshold(validation.labels, probability)
     train_labels = to_numpy(read_split(raw, TRAIN, "download")["label"])
-    [constant], _ = constant_predictions(task, train_labels, 1)
-    details["constant_prediction"] = constant.tolist()
+    splits = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
+    threshold = best_threshold(splits["validation"]) if task.binary else None
+    details: dict[str, Any] = {"metrics": task.metrics, "threshold": threshold}
     evaluation = {}
-    points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, examples in splits.items():
-        linear_examples = _load_linear(linear, split, task, examples)
-        evaluation[split], intervals = _score(task, split, examples, linear_examples, train_labels)
-        details[split] = diagnostics(task, examples, threshold)
-        details[split]["intervals"] = {name: _finite(interval) for name, interval in intervals.items()}
-        details[split]["gain_over_linear"] = _gains(task, linear_examples, examples)
-        for name, rows in plots(task, examples).items():
-            points[name] += [(split, *row) for row in rows]
-    log.info("score signature: %s", as_line(details["signature"]))
-    for name, header in PLOTS.items():
-        _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), points[name])
+        linear_examples = load_predictions(linear, split, task, "baseline")
+        if not np.array_equal(linear_examples.idx, examples.idx):
+            raise UserError(
+                f'{linear}/{split}.parquet and the predictions are about different {task.noun}. Run "dvc repro".'
+            )
+        constant = constant_predictions(task, train_labels, examples)
+        intervals = {name: score_interval(name, task, examples) for name in task.metrics}
+        evaluation[split] = _scores(task, examples, linear_examples, constant)
+        details["constant_prediction"] = constant.predicted[0].tolist()
+        details[split] = diagnostics(task, examples, threshold) | {
+            "intervals": {name: _finite(interval) for name, interval in intervals.items()},
+            "gain_over_linear": _gains(task, linear_examples, examples),
+        }
+        scores = ", ".join(_format_score(name, interval) for name, interval in intervals.items())
+        log.info("%s (%s %s): %s, with 95%% intervals", split, f"{len(examples):,}", task.noun, scores)
+    _write_plots(metrics / "plots", {split: plots(task, examples) for split, examples in splits.items()})
     write_details(metrics / "diagnostics.json", details)
     write_json(metrics / "evaluation.json", evaluation)
 
 
-def _load_linear(directory: Path, split: str, task: Task, examples: Predictions) -> Predictions:
-    """Read the predictions of the linear model for the same examples."""
-    linear = load_predictions(directory, split, task, "baseline")
-    if not np.array_equal(linear.idx, examples.idx):
-        raise UserError(
-            f'{directory}/{split}.parquet and the predictions are about different {task.noun}. Run "dvc repro".'
-        )
-    return linear
+def _scores(task: Task, examples: Predictions, linear: Predictions, constant: Predictions) -> dict[str, float]:
+    """Return the entry of a split in evaluation.json."""
+    models = {"": examples, "linear_": linear, f"{task.constant_baseline}_": constant}
+    scores = {f"{prefix}{name}": model.score(name) for prefix, model in models.items() for name in task.metrics}
+    return scores | {"loss": loss(task.problem_type, examples.logits, examples.labels), "n": len(examples)}
 
 
 def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dict[str, float]] | None:
@@ -96,7 +81,7 @@ def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dic
         return None
     gains = {}
     for name in task.metrics:
-        a, b = (jackknife(name, run.labels, run.predicted, run.probability)[np.newaxis] for run in (linear, model))
+        a, b = (jackknife(name, examples)[np.newaxis] for examples in (linear, model))
         gain = difference(a, b, same_seeds=True)
         gains[name] = {"value": gain.value, "low": gain.low, "high": gain.high}
     return gains
@@ -107,51 +92,18 @@ def _finite(interval: Interval) -> dict[str, float | None]:
     return {name: bound if isfinite(bound) else None for name, bound in interval._asdict().items()}
 
 
-def _score(
-    task: Task, split: str, examples: Predictions, linear: Predictions, train_labels: Values
-) -> tuple[dict[str, float], dict[str, Interval]]:
-    """Score a split, log the result, and return its entry for evaluation.json and the intervals of the metrics."""
-    guesses = constant_predictions(task, train_labels, len(examples.labels))
-    values = scores(task.metrics, examples.labels, examples.predicted, examples.probability)
-    intervals = score_intervals(task.metrics, examples.labels, examples.predicted, examples.probability)
-    guessed = scores(task.metrics, examples.labels, *guesses)
-    linear_scores = scores(task.metrics, examples.labels, linear.predicted, linear.probability)
-    single = task.problem_type == "single_label_classification"
-    log.info(
-        "%s (%s %s): %s, with 95%% intervals. A linear model gives %s, and always predicting %s gives %s.",
-        split,
-        f"{len(examples.labels):,}",
-        task.noun,
-        ", ".join(_format_score(name, values[name], intervals[name]) for name in task.metrics),
-        _format_scores(linear_scores),
-        f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.constant_baseline} of train",
-        _format_scores(guessed),
-    )
-    entries = {
-        **values,
-        "loss": loss(task.problem_type, examples.logits, examples.labels),
-        **{f"linear_{name}": score for name, score in linear_scores.items()},
-        **{f"{task.constant_baseline}_{name}": score for name, score in guessed.items()},
-        "n": len(examples.labels),
-    }
-    return entries, intervals
+def _format_score(name: str, interval: Interval) -> str:
+    value, low, high = (METRICS[name].format_for_log(number) for number in interval)
+    return f"{name} {value} ({low} to {high})"
 
 
-def _format_scores(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {METRICS[name].format_for_log(value)}" for name, value in values.items())
-
-
-def _format_score(name: str, value: float, interval: Interval) -> str:
-    format_score = METRICS[name].format_for_log
-    return f"{name} {format_score(value)} ({format_score(interval.low)} to {format_score(interval.high)})"
-
-
-def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([[rounded(cell) if isinstance(cell, float) else cell for cell in row] for row in rows])
-    write_text(path, out.getvalue())
+def _write_plots(directory: Path, tables: dict[str, dict[str, pd.DataFrame]]) -> None:
+    """Write the CSV files for `dvc plots`. `tables` are keyed by split and plot."""
+    for name, columns in PLOTS.items():
+        parts = [plots[name].assign(split=split) for split, plots in tables.items() if name in plots]
+        table = pd.concat(parts) if parts else pd.DataFrame(columns=[*columns, "split"])
+        text = table[["split", *columns]].to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        write_text(directory / f"{name}.csv", text)
 
 
 def main(params: Params) -> None:

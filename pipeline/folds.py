@@ -13,25 +13,93 @@ Examples:
 More: docs/folds.md
 """
 
-from pipeline.cli import add_group_options, as_command, command_parser
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.cli import add_group_options, as_command, at_least, command_parser
+
+import pandas as pd
 
 from pipeline.core.messages import UserError
+from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
-from pipeline.experiments.cross_validation import run_folds
+from pipeline.core.text import aligned, listing
+from pipeline.evaluation.diagnostics import constant_predictions
+from pipeline.evaluation.intervals import caveats, score_interval
+from pipeline.evaluation.metrics import METRICS
+from pipeline.experiments.comparison import compare
+from pipeline.experiments.groups import SCORE_UNITS, run_folds
+from pipeline.experiments.runs import OUT_OF_FOLD, Side
+
+FOLDS = Path("folds")
+
+
+def folds(k: int, overrides: Sequence[str], jobs: int) -> None:
+    """Run the folds that are not finished, write predictions.csv and scores.csv, and print the scores."""
+    side, linear = run_folds(k, overrides, jobs)
+    task, pooled = side.task, side.runs[0].predictions[OUT_OF_FOLD]
+    directory, table = FOLDS / side.name, score_table(side, linear)
+    write_text(directory / "predictions.csv", prediction_table(side).to_csv(index=False))
+    write_text(directory / "scores.csv", table.to_csv())
+    rows = [["", *table.columns]]
+    for name, scores in table.iterrows():
+        metric = METRICS[str(name)]
+        rows.append([f"{OUT_OF_FOLD} {metric.title}", *(metric.format(score, 2) for score in scores)])
+    lines = [
+        *aligned(rows, "right"),
+        SCORE_UNITS,
+        f"Each of the {len(pooled):,} labeled {task.noun} of train and validation was predicted by a model that was "
+        "not trained on it. The interval reflects the choice of the rows that these models predict, but not of the "
+        "rows that they learned from.",
+    ]
+    try:
+        lines.append(f"Compared with the linear model (A), B is the fine-tuned model: {compare(linear, side).verdict}.")
+    except UserError as error:  # The metric is not defined in a fold.
+        lines.append(f"Warning: these scores cannot be compared with the linear model. {error}")
+    lines += caveats(task.metrics, task, OUT_OF_FOLD, pooled.labels, side.runs[0].origin.get("data.split.type"))
+    if degenerate := side.degenerate(OUT_OF_FOLD):
+        lines.append(f"Warning: the same prediction for all {task.noun} of the fold in {listing(degenerate)}.")
+    lines.append(f"Predictions: {directory / 'predictions.csv'}")
+    lines.append(f"To compare with another group: python -m pipeline.compare {side.name} OTHER")
+    print("\n".join(lines))
+
+
+def score_table(side: Side, linear: Side) -> pd.DataFrame:
+    """Return a row for each metric: over all rows with a 95% interval, over the folds, and of simpler models."""
+    pooled = side.runs[0].predictions[OUT_OF_FOLD]
+    constant = constant_predictions(side.task, pooled.labels, pooled)  # The models together learn from these rows.
+    rows = {}
+    for name in side.task.metrics:
+        by_fold = pd.Series([fold.predictions["test"].score(name) for fold in side.folds])
+        simpler = {"linear": linear.runs[0].predictions[OUT_OF_FOLD], side.task.constant_baseline: constant}
+        rows[name] = {
+            **score_interval(name, side.task, pooled)._asdict(),
+            **by_fold.agg(["mean", "std", "min", "max"]).add_prefix("fold ").to_dict(),
+            **{title: predictions.score(name) for title, predictions in simpler.items()},
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def prediction_table(side: Side) -> pd.DataFrame:
+    """Return a row for each labeled row of train and validation, with its fold, its texts and its prediction."""
+    pooled = side.runs[0].predictions[OUT_OF_FOLD]
+    fold_by_idx = {idx: number for number, fold in enumerate(side.folds, 1) for idx in fold.predictions["test"].idx}
+    columns = {"idx": pooled.idx, "fold": [fold_by_idx[idx] for idx in pooled.idx]}
+    columns |= {"label": pooled.labels.tolist(), "prediction": pooled.predicted.tolist()}
+    columns |= {f"logit_{output}": column for output, column in enumerate(pooled.logits.T)}
+    return pd.concat([pd.DataFrame(columns), pooled.rows], axis=1)
 
 
 def main() -> None:
     parser = command_parser("folds", __doc__)
     parser.add_argument(
-        "--k", metavar="NUMBER", type=int, default=5, help="number of folds, at least 2 (default: %(default)s)"
+        "--k", metavar="NUMBER", type=at_least(2), default=5, help="number of folds, at least 2 (default: %(default)s)"
     )
     add_group_options(parser)
     arguments = parser.parse_args()
     with as_command():
-        if arguments.k < 2:
-            raise UserError(f"--k must be at least 2, got {arguments.k}.")
         require_locked()
-        run_folds(arguments.k, arguments.overrides, arguments.jobs)
+        folds(arguments.k, arguments.overrides, arguments.jobs)
 
 
 if __name__ == "__main__":

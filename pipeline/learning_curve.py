@@ -1,6 +1,6 @@
 """Predict how much more labeled rows would help, by training on samples of different sizes.
 
-The scores, the chart and the prediction are written to learning_curves/NAME OF THE CURVE.
+The scores, the chart and the prediction are written to learning_curves/NAME OF THE LARGEST GROUP.
 
 Examples:
   # All rows, a half, a quarter, an eighth and a sixteenth of them, each with the seeds 1 to 3:
@@ -12,40 +12,79 @@ Examples:
 More: docs/learning_curve.md
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from pipeline.cli import add_group_options, as_command, command_parser
+from pipeline.cli import add_group_options, as_command, at_least, command_parser
 
-from pipeline.core.messages import UserError
+from pipeline.core.data_card import read_data_card
+from pipeline.core.messages import log
 from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import require_locked
-from pipeline.experiments.learning_curve import describe_gains, run_learning_curve, summary_lines
+from pipeline.core.paths import RAW
+from pipeline.core.text import aligned, listing
+from pipeline.evaluation.intervals import MIN_EXAMPLES
+from pipeline.evaluation.metrics import METRICS
+from pipeline.experiments import groups
 from pipeline.experiments.power_law import MIN_SIZES
 
+_CAVEATS = [
+    "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
+    "The gains hold only for new rows from the same source as the rows of train.",
+    "The form of the curve is an assumption: it never predicts a worse score, and it ends at twice the number of rows.",
+]
 
-def learning_curve(points: int, seeds: int, overrides: list[str], jobs: int) -> None:
+
+def learning_curve(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> None:
     """Run the learning curve, write its files, and print the table and the prediction."""
-    if points < MIN_SIZES:
-        raise UserError(f"--points must be at least {MIN_SIZES}, got {points}. A curve has three parameters.")
-    if seeds < 2:
-        raise UserError(f"--seeds must be at least 2, got {seeds}. A single run does not show how scores vary.")
-    from pipeline.reporting.page import training_sizes_page  # Importing it takes longer than everything else.
-
-    content = run_learning_curve(points, seeds, overrides, jobs)
-    directory = Path("learning_curves", content["name"])
+    examples = read_data_card(RAW).splits["validation"].rows
+    if examples < MIN_EXAMPLES:
+        log.warning(
+            "validation has %d rows, and a prediction needs %d. The runs will show the scores, but the answer to how "
+            "much more rows would help will be: unknown", examples, MIN_EXAMPLES,
+        )  # fmt: skip
+    sides = groups.run_sizes(points, seeds, overrides, jobs)
+    content = groups.learning_curve(sides)
+    directory = Path("learning_curves", sides[max(sides)].name)
     write_json(directory / "curve.json", content)
-    write_text(directory / "curve.html", training_sizes_page(content, describe_gains(content)))
-    print("\n".join([*summary_lines(content), f"Chart: {directory / 'curve.html'}"]))
+    from pipeline.reporting.charts import training_sizes  # Importing it takes longer than everything else.
+
+    write_text(directory / "curve.svg", training_sizes(content))
+    print("\n".join([*summary(content), f"Chart: {directory / 'curve.svg'}"]))
+
+
+def summary(content: dict[str, Any]) -> list[str]:
+    """Return the lines of the table of scores, the gains from more rows, and what to type next."""
+    metric, points = METRICS[content["metric"]], content["points"]
+    rows = [["", "rows", "seeds", f"validation {metric.title}", "95% confidence interval"]]
+    for point in points:
+        value, low, high = (metric.format(point[key], 2) for key in ("value", "low", "high"))
+        rows.append([point["group"], f"{point['rows']:,}", f"{len(point['scores'])}", value, f"{low} to {high}"])
+    lines = [*aligned(rows, "right"), groups.SCORE_UNITS]
+    if degenerate := [name for point in points for name in point["degenerate"]]:
+        lines.append(f"Warning: the same prediction for all validation examples in {listing(degenerate)}.")
+    lines.append("")
+    if content["unknown"]:
+        lines.append(f"How much more rows would help is unknown: {content['unknown']}.")
+    unit = f"in validation {metric.title}" if metric.is_error else f"points of validation {metric.title}"
+    for gain in content["gains"]:
+        low, high = (metric.format_difference(gain[key]) for key in ("low", "high"))
+        lines.append(f"{gain['rows']:,} more rows: {low} to {high} {unit} (80% interval)")
+    return [
+        *lines, "", *_CAVEATS,
+        f"To compare two sizes: python -m pipeline.compare {points[-2]['group']} {points[-1]['group']}",
+    ]  # fmt: skip
 
 
 def main() -> None:
     parser = command_parser("learning_curve", __doc__)
     parser.add_argument(
-        "--points", metavar="NUMBER", type=int, default=5,
+        "--points", metavar="NUMBER", type=at_least(MIN_SIZES), default=5,
         help="number of sizes, at least 3; each size is half the next one (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--seeds", metavar="NUMBER", type=int, default=3,
+        "--seeds", metavar="NUMBER", type=at_least(2), default=3,
         help="run each size with the seeds 1 to NUMBER, at least 2 (default: %(default)s)",
     )  # fmt: skip
     add_group_options(parser)

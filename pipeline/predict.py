@@ -7,22 +7,20 @@ from typing import Literal
 
 from pipeline.cli import run_stage
 
-import numpy as np
-from datasets import Dataset
-
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
-from pipeline.core.paths import CLASSIFIER, PREDICTIONS, PROVENANCE, TOKENIZED, require
-from pipeline.core.task import TASK, Task, read_task
-from pipeline.evaluation.metrics import Values
-from pipeline.evaluation.prediction_files import write_predictions
+from pipeline.core.parquet import read_split
+from pipeline.core.paths import CLASSIFIER, PREDICTIONS, PROVENANCE, RAW, TOKENIZED, require
+from pipeline.core.task import TASK, read_task
+from pipeline.evaluation.predictions import write_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
 from pipeline.params import Params, Precision, PredictParams
 
 
 def predict(
+    raw: Path,
     tokenized: Path,
     classifier: Path,
     out: Path,
@@ -32,9 +30,9 @@ def predict(
 ) -> None:
     """Write the predictions for each split except train to `out/<split>.parquet`, in the order of the examples.
 
-    The columns are `idx`, `label` (if it is known), `prediction`, and `logit_0`, `logit_1` and so on. `out` also gets
-    task.json and the provenance.json of the model. With several processes, each one scores a part of the examples, and
-    only rank 0 writes.
+    The columns are those of `raw`, `prediction`, and `logit_0`, `logit_1` and so on, so that whoever reads predictions
+    needs no other file. `out` also gets task.json and the provenance.json of the model. With several processes, each
+    one scores a part of the examples, and only rank 0 writes.
 
     Args:
         precision: "auto" means the precision in which the model was trained, if this machine has it.
@@ -48,32 +46,24 @@ def predict(
         if params.max_samples is not None:
             examples = examples.select(range(min(params.max_samples, len(examples))))
         started = time.perf_counter()
-        scored[split] = examples, model.logits(examples)
+        scored[split] = model.logits(examples)
         seconds = time.perf_counter() - started
         log.info("scored %s: %s %s in %.1f seconds", split, f"{len(examples):,}", task.noun, seconds)
     if distributed.rank() > 0:
         return
     with atomic_output(out) as draft:
         draft.mkdir()
-        for split, (examples, logits) in scored.items():
-            idx = examples.with_format("numpy")["idx"][:]
-            write_predictions(draft, split, task, idx, _known_labels(task, examples), logits)
+        for split, logits in scored.items():
+            examples = read_split(raw, split, "download").slice(0, len(logits))
+            write_predictions(draft / f"{split}.parquet", task, examples, logits)
         shutil.copy(tokenized / TASK, draft)
         shutil.copy(require(classifier / PROVENANCE, "train"), draft)
-
-
-def _known_labels(task: Task, examples: Dataset) -> Values | None:
-    """Return the labels as `metrics.Values`. The tokenized labels are floats if an example can have several."""
-    if "labels" not in examples.column_names:
-        return None
-    dtype = np.float64 if task.problem_type == "regression" else np.int64  # By default, floats become float32.
-    return np.asarray(examples.with_format("numpy", dtype=dtype)["labels"][:])
 
 
 def main(params: Params) -> None:
     with distributed.connected():
         precision, num_threads = params.train.precision, params.train.num_threads
-        predict(TOKENIZED, CLASSIFIER, PREDICTIONS, params.predict, precision, num_threads)
+        predict(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, params.predict, precision, num_threads)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,7 @@ from pipeline.reporting.results import load_results
 
 
 def report(raw: Path, tokenized: Path, predictions: Path, metrics: Path, params: DataParams) -> None:
-    """Write report.html and model_card.md to `metrics`, from the outputs of the other stages.
-
-    The same inputs give the same bytes. Raises UserError if an input is missing, or if two inputs do not match.
-    """
+    """Write report.html and model_card.md to `metrics`. Raises UserError if an output of another stage is missing."""
     results = load_results(raw, tokenized, predictions, metrics, data_title(params), params.split.type)
     write_text(metrics / "model_card.md", model_card(results))
     write_text(metrics / "report.html", page(results))

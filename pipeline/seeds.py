@@ -10,26 +10,43 @@ Examples:
 More: docs/compare.md
 """
 
-from pipeline.cli import add_group_options, as_command, command_parser
+from statistics import mean, stdev
 
-from pipeline.core.messages import UserError
+from pipeline.cli import add_group_options, as_command, at_least, command_parser
+
 from pipeline.core.packages import require_locked
-from pipeline.experiments.seed_groups import run_seeds
+from pipeline.core.text import aligned, listing
+from pipeline.evaluation.metrics import METRICS
+from pipeline.experiments.groups import SCORE_UNITS, run_seeds
+from pipeline.experiments.runs import Side
+
+
+def summary(side: Side) -> list[str]:
+    """Return the lines of the table of scores, and what to type next."""
+    rows = [["", "seeds", "mean", "std. dev.", "lowest", "highest"]]
+    for split in side.runs[0].predictions:
+        for name in side.task.metrics:
+            scores = [run.predictions[split].score(name) for run in side.runs]
+            statistics = (mean(scores), stdev(scores), min(scores), max(scores))
+            cells = [METRICS[name].format(value, 2) for value in statistics]
+            rows.append([f"{split} {METRICS[name].title}", f"{len(scores)}", *cells])
+    lines = [*aligned(rows, "right"), SCORE_UNITS]
+    if degenerate := side.degenerate("validation"):
+        lines.append(f"Warning: the same prediction for all validation {side.task.noun} in {listing(degenerate)}.")
+    return [*lines, f"To compare with another group: python -m pipeline.compare {side.name} OTHER"]
 
 
 def main() -> None:
     parser = command_parser("seeds", __doc__)
     parser.add_argument(
-        "--n", metavar="NUMBER", type=int, required=True,
+        "--n", metavar="NUMBER", type=at_least(2), required=True,
         help="run the seeds 1 to NUMBER, at least 2; finished runs are not repeated (required)",
     )  # fmt: skip
     add_group_options(parser)
     arguments = parser.parse_args()
     with as_command():
-        if arguments.n < 2:
-            raise UserError(f"--n must be at least 2, got {arguments.n}. A single run has no standard deviation.")
         require_locked()
-        run_seeds(arguments.n, arguments.overrides, arguments.jobs)
+        print("\n".join(summary(run_seeds(arguments.n, arguments.overrides, arguments.jobs))))
 
 
 if __name__ == "__main__":

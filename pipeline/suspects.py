@@ -3,9 +3,9 @@
 Examples:
   # Cross-validate params.yaml, then rank the rows by how unlikely the models find their labels:
   python -m pipeline.folds
-  python -m pipeline.suspects folds-ee493559-5
+  python -m pipeline.suspects folds5-base-3f2a1c
   # Enter the correct labels in the column "correct_label" of suspects.csv, then train with them:
-  cp folds/folds-ee493559-5/suspects.csv data/corrections.csv
+  cp folds/folds5-base-3f2a1c/suspects.csv data/corrections.csv
   dvc repro
 
 More: docs/suspects.md
@@ -15,38 +15,30 @@ from pathlib import Path
 
 from pipeline.cli import as_command, command_parser
 
-import pandas as pd
-
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
-from pipeline.experiments.cross_validation import FOLDS
+from pipeline.core.text import listing
 from pipeline.experiments.label_errors import rank, render_page, write_suspects
-from pipeline.experiments.sides import OUT_OF_FOLD, describe_degenerate_runs, read_side
+from pipeline.experiments.runs import OUT_OF_FOLD, read_side
 from pipeline.params import load_params
 from pipeline.sources.corrections import read_corrections
 
 
 def find_suspects(group: str) -> None:
-    """Write suspects.csv and suspects.html to the directory of a fold group, and print what to do next.
-
-    Raises:
-        UserError: The group does not exist or is not a fold group, suspects.csv has corrections, or a text column has
-            the name of a column of suspects.csv.
-    """
+    """Write suspects.csv and suspects.html to the directory of a fold group, and print what to do next."""
     side = read_side(group)
     if not side.folds:
         raise UserError(f"{group} is not a fold group. Run python -m pipeline.folds, which prints the name of one.")
-    [run] = side.runs
-    file, corrections = FOLDS / group / "suspects.csv", Path(load_params().data.corrections)
+    predictions = side.runs[0].predictions[OUT_OF_FOLD]
+    file, corrections = Path("folds", group, "suspects.csv"), Path(load_params().data.corrections)
     if file.exists() and len(read_corrections(file, [])):
         raise UserError(f"{file} has correct labels, which would be lost. Move the file.")
-    texts = pd.DataFrame(run.texts[OUT_OF_FOLD], columns=run.task.text_columns)
-    suspects = rank(run.task, texts, run.predictions[OUT_OF_FOLD])
+    suspects = rank(side.task, predictions)
     write_suspects(file, suspects)
-    write_text(file.with_suffix(".html"), render_page(group, run.task, suspects))
-    if warning := describe_degenerate_runs(side, OUT_OF_FOLD):
-        print(f"Warning: {warning}. The ranking is not meaningful.")
-    print(f"The {len(suspects):,} most suspicious {run.task.noun} are in {file}.")
+    write_text(file.with_suffix(".html"), render_page(group, side.task, suspects))
+    if names := side.degenerate(OUT_OF_FOLD):
+        print(f"Warning: the same prediction for all {side.task.noun} in {listing(names)}. The ranking means nothing.")
+    print(f"The {len(suspects):,} most suspicious {side.task.noun} are in {file}.")
     print(f"Read {file.with_suffix('.html')}, and enter the correct labels in the column correct_label of {file.name}.")
     print("Then run:")
     if read_corrections(corrections, []).empty:

@@ -23,7 +23,7 @@ from pipeline.core.output import parse_details
 from pipeline.core.paths import LOCK, METRICS_DIR, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
-from pipeline.experiments.child_processes import DVC, dvc_environ
+from pipeline.experiments.launch import DVC, clone_repository
 
 _MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")  # They may be relative to the user's repository.
 _SAME_ON_EVERY_CPU = ("check", "download", "pretrained", "tokenize")  # The other stages may differ between CPUs.
@@ -31,25 +31,22 @@ _SAME_ON_EVERY_CPU = ("check", "download", "pretrained", "tokenize")  # The othe
 Outputs = dict[tuple[str, str], str]  # the hash of each output in dvc.lock, by stage and path
 
 
-def verify(repository: Path) -> None:
-    """Run HEAD of `repository` in a temporary clone, and compare its outputs with the ones in its dvc.lock.
+def verify() -> None:
+    """Run HEAD of the working directory in a temporary clone, and compare its outputs with the ones in its dvc.lock.
 
     Raises UserError if HEAD does not match its dvc.lock, a command fails, or an output differs that must be the same.
     """
     mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
-    environ = {**dvc_environ(), **mirrors}
     with tempfile.TemporaryDirectory(prefix="verify-", ignore_cleanup_errors=True) as scratch:
         clone = Path(scratch, "clone")
         try:
-            check_call(["git", "clone", "--quiet", repository, clone])
+            # With the user's cache, the clone has the data that "dvc add" tracks. --force ignores the results there.
+            environ = clone_repository(clone) | mirrors
             if not (clone / LOCK).exists():
                 raise UserError(f'HEAD has no {LOCK} to compare with. Run "dvc repro", and commit {LOCK} and metrics/.')
-            # With the user's cache, the clone has the data that "dvc add" tracks. --force ignores the results there.
-            cache = check_output([*DVC, "cache", "dir"], cwd=repository, text=True).strip()
-            check_call([*DVC, "cache", "dir", "--quiet", "--local", cache], cwd=clone)
-            check_call([*DVC, "checkout", "--quiet", "--allow-missing"], cwd=clone)
+            check_call([*DVC, "checkout", "--quiet", "--allow-missing"], cwd=clone, env=environ)
             outputs, environment = _read_result(clone)
-            status = check_output([*DVC, "status", "--no-updates", "--json", "dvc.yaml"], cwd=clone)
+            status = check_output([*DVC, "status", "--no-updates", "--json", "dvc.yaml"], cwd=clone, env=environ)
             if changes := _changes(json.loads(status), {path for _, path in outputs}):
                 raise UserError(
                     f"HEAD does not match its dvc.lock, or the DVC cache does not have its data: {'; '.join(changes)}. "
@@ -57,7 +54,7 @@ def verify(repository: Path) -> None:
                 )
             check_call([*DVC, "repro", "--force"], cwd=clone, env=environ)
             _compare(outputs, environment, *_read_result(clone))
-            print(check_output([*DVC, "metrics", "diff"], cwd=clone, text=True))
+            print(check_output([*DVC, "metrics", "diff"], cwd=clone, env=environ, text=True))
         except CalledProcessError as error:
             raise UserError(f"{' '.join(map(str, error.cmd))} failed. See its message above.") from None
 
@@ -103,7 +100,7 @@ def main() -> None:
     command_parser("verify", __doc__).parse_args()
     with as_command():
         signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C also reaches DVC, which waits for its stage and fails.
-        verify(Path.cwd())
+        verify()
 
 
 if __name__ == "__main__":

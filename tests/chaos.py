@@ -1,6 +1,6 @@
 """Kill the pipeline at random moments until it finishes, and compare its result with that of an undisturbed run.
 
-    python tests/chaos.py --kills 20 --signal SIGTERM --temp
+    python tests/chaos.py --kills 20 --temp
 
 `dvc repro`, or with --temp `dvc exp run --temp`, trains MiniLM on the embedded corpus in a temporary clone. The signal
 goes to the training process, or to the whole process group including dvc.
@@ -15,7 +15,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,10 +68,7 @@ def git(project: Path, *arguments: str) -> str:
     return subprocess.check_output(["git", *arguments], cwd=project, text=True)
 
 
-def chaos(
-    project: Path, env: dict[str, str], command: tuple[str, ...], kills: int, rng: random.Random,
-    signals: Sequence[signal.Signals] = SIGNALS,
-) -> None:  # fmt: skip
+def chaos(project: Path, env: dict[str, str], command: tuple[str, ...], kills: int, rng: random.Random) -> None:
     """Run the pipeline undisturbed, and then from scratch with kills at random times. Prints a line for each attempt.
 
     If a run finishes before all kills are used, another one starts from scratch. The parameters must be committed.
@@ -95,10 +91,12 @@ def chaos(
         status = None
         while status != 0:
             process, seconds = start(command), rng.uniform(0, duration)
+            # While DVC sets up an experiment, it stashes the tree, and a kill leaves the stash to the user.
+            awaited = "Reproducing experiment" if command == TEMP else ""
             if rng.random() < 0.5:  # a moment of the training
-                while "training on" not in log.read_text() and process.poll() is None:
-                    time.sleep(0.05)
-                seconds = rng.uniform(0, training)
+                awaited, seconds = "training on", rng.uniform(0, training)
+            while awaited not in log.read_text() and process.poll() is None:
+                time.sleep(0.05)
             try:
                 status, end = process.wait(seconds if kills else None), "finished"
                 if status:
@@ -107,7 +105,7 @@ def chaos(
                     (project / truncated).unlink()
                     end = f"DVC failed, removed {truncated}"
             except psutil.TimeoutExpired:
-                end = kill(process, rng.choice(signals), group=rng.random() < 0.5)
+                end = kill(process, rng.choice(SIGNALS), group=rng.random() < 0.5)
                 status = process.wait()
                 kills -= 1
             resumed = re.search(r"resuming from .*checkpoint-(\d+)", log.read_text())
@@ -118,12 +116,9 @@ def chaos(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0, help="seed for the times and signals")
-    parser.add_argument("--signal", choices=[number.name for number in SIGNALS], help="(default: one at random)")
     parser.add_argument("--temp", action="store_true", help="run an experiment in a temporary directory")
     parser.add_argument("-S", dest="settings", metavar="KEY=VALUE", action="append", default=[])
     arguments = parser.parse_args()
-    signals = [signal.Signals[arguments.signal]] if arguments.signal else SIGNALS
     with tempfile.TemporaryDirectory(prefix="chaos ") as scratch:
         project = Path(scratch, "project")
         subprocess.run(["git", "clone", "--quiet", Path(__file__).parents[1], project], check=True)
@@ -131,8 +126,7 @@ def main() -> None:
         git(project, "config", "user.name", "chaos")
         git(project, "config", "user.email", "chaos@localhost")
         git(project, "commit", "--quiet", "--all", "--message", "settings of chaos.py")
-        command, rng = TEMP if arguments.temp else REPRO, random.Random(arguments.seed)
-        chaos(project, dict(os.environ), command, arguments.kills, rng, signals)
+        chaos(project, dict(os.environ), TEMP if arguments.temp else REPRO, arguments.kills, random.Random(0))
     print(f"All results match the undisturbed run after {arguments.kills} kills.")
 
 

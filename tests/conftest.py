@@ -38,6 +38,7 @@ from demo_pairs import pairs
 
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
+from pipeline.evaluation.predictions import Predictions
 from pipeline.params import DataParams, Params, RuntimeParams, TokenizeParams, TrainParams, load_params, parse_params
 
 ROOT = Path(__file__).parents[1]
@@ -60,12 +61,12 @@ os.environ["DVC_NO_ANALYTICS"] = "1"  # it would start a process that outlives t
 
 TinyMaker = Callable[..., Path]
 
-LONGEST = ("test_init.py", "test_pipeline.py", "test_statistics.py", "test_tutorial.py")
+LONGEST = ("pipeline", "resume", "statistics", "train", "tutorial", "verify")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the longest files. At the end, a worker would run such a file alone, because files are not divided."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONGEST)
 
 
 def committed(name: str) -> str:
@@ -100,6 +101,12 @@ def data_params(**changes: Any) -> DataParams:
     return parse_params(
         {**_TREE, "data": {**_TREE["data"], "corrections": corrections, **changes, "split": split}}
     ).data
+
+
+def as_predictions(labels: Any, predicted: Any, probability: Any = None) -> Predictions:
+    """Return predictions without texts and logits."""
+    n = len(labels)
+    return Predictions(np.arange(n), labels, predicted, np.zeros((n, 1)), probability, pd.DataFrame(index=range(n)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -183,69 +190,51 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyMaker:
 
 def _tiny(model_type: str, out: Path, config: dict[str, Any]) -> Path:
     import torch
+    from transformers import AutoConfig, AutoModel
+
+    tokenizer = _tokenizer(model_type, out.parent)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    entries: dict[str, dict[str, Any]] = {
+        "bart": {"decoder_layers": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64},
+        "distilbert": {"hidden_dim": 64},
+        "gpt2": {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id},
+        "llama": {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id},
+        "mpnet": {"max_position_embeddings": 130},
+        "roberta": {"max_position_embeddings": 130, "type_vocab_size": 1},  # as in the published models
+    }
+    shape = {"vocab_size": len(tokenizer), "max_position_embeddings": 128, "pad_token_id": tokenizer.pad_token_id}
+    torch.manual_seed(0)
+    model_config = AutoConfig.for_model(model_type, **{**shape, **sizes, **entries.get(model_type, {}), **config})
+    AutoModel.from_config(model_config).save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    write_json(out / SOURCE, {"checkpoint": "a local directory", "revision": None, "files": {}})
+    return out
+
+
+def _tokenizer(model_type: str, directory: Path) -> Any:
+    """Return a tokenizer of the kind that a type of model has. Some kinds write their vocabulary to a directory."""
     import transformers
     from tokenizers import ByteLevelBPETokenizer
 
     sentences = [sentence for pair in pairs(300) for sentence in pair[:2]]
-    bert_tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    special_tokens = {
-        "bert": bert_tokens,
-        "distilbert": bert_tokens,
-        "mpnet": ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"],
-    }
-    if model_type in ("roberta", "bart"):
-        trainer = ByteLevelBPETokenizer()
-        trainer.train_from_iterator(
-            sentences, vocab_size=600, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-        )
-        trainer.save_model(str(out.parent))
-        files = {"vocab": str(out.parent / "vocab.json"), "merges": str(out.parent / "merges.txt")}
-        tokenizer = transformers.RobertaTokenizer(**files, model_max_length=128)
-    elif model_type in ("gpt2", "llama"):  # no padding token, and no separator between two texts
-        trainer = ByteLevelBPETokenizer()
-        trainer.train_from_iterator(sentences, vocab_size=600, special_tokens=["<|endoftext|>"])
-        tokenizer = transformers.PreTrainedTokenizerFast(
-            tokenizer_object=trainer._tokenizer, eos_token="<|endoftext|>", model_max_length=128,
-            model_input_names=["input_ids", "attention_mask"],
-        )  # fmt: skip
-    else:
+    if model_type in ("bert", "distilbert", "mpnet"):
+        special_tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        if model_type == "mpnet":
+            special_tokens = ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"]
         words = sorted({word for sentence in sentences for word in sentence.lower().split()} | set("0123456789"))
         pieces = [f"##{digit}" for digit in "0123456789"]
-        vocab = {token: number for number, token in enumerate([*special_tokens[model_type], *words, *pieces])}
+        vocab = {token: number for number, token in enumerate([*special_tokens, *words, *pieces])}
         classes = {"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer", "mpnet": "MPNetTokenizer"}
-        tokenizer = getattr(transformers, classes[model_type])(vocab=vocab, model_max_length=128)
-    config_values: dict[str, Any] = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-    }
-    if model_type == "distilbert":
-        config_values = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
-    if model_type == "gpt2":
-        config_values = {"n_embd": 32, "n_layer": 2, "n_head": 2}
-    if model_type == "bart":
-        layers = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
-        config_values = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, **layers}
-    if model_type == "roberta":
-        config_values["type_vocab_size"] = 1  # as in the published models
-    if model_type in ("gpt2", "llama"):
-        config_values |= {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
-    offset = 2 if model_type in ("mpnet", "roberta") else 0
-    torch.manual_seed(0)
-    model = transformers.AutoModel.from_config(
-        transformers.AutoConfig.for_model(
-            model_type,
-            vocab_size=len(tokenizer),
-            max_position_embeddings=128 + offset,
-            pad_token_id=tokenizer.pad_token_id,
-            **{**config_values, **config},
-        )
-    )
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    write_json(out / SOURCE, {"checkpoint": "a local directory", "revision": None, "files": {}})
-    return out
+        return getattr(transformers, classes[model_type])(vocab=vocab, model_max_length=128)
+    is_decoder = model_type in ("gpt2", "llama")  # no padding token, and no separator between two texts
+    special_tokens = ["<|endoftext|>"] if is_decoder else ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = ByteLevelBPETokenizer()
+    trainer.train_from_iterator(sentences, vocab_size=600, special_tokens=special_tokens)
+    if is_decoder:
+        names = {"eos_token": "<|endoftext|>", "model_input_names": ["input_ids", "attention_mask"]}
+        return transformers.PreTrainedTokenizerFast(tokenizer_object=trainer._tokenizer, model_max_length=128, **names)
+    vocabulary, merges = trainer.save_model(str(directory))
+    return transformers.RobertaTokenizer(vocab=vocabulary, merges=merges, model_max_length=128)
 
 
 @pytest.fixture(scope="session")
@@ -284,12 +273,12 @@ def train_model(tokenized: Path, checkpoint: Path, out: Path, checkpoints: Path 
     return out
 
 
-def predict_splits(tokenized: Path, out: Path, **changes: Any) -> Path:
+def predict_splits(raw: Path, tokenized: Path, out: Path, **changes: Any) -> Path:
     """Run predict with changed parameters on the classifier in `out`, and return the directory of the predictions."""
     from pipeline.predict import predict
 
     settings = load_params(PARAMS).predict.model_copy(update=changes)
-    predict(tokenized, out / "classifier", out / "predictions", settings, "fp32", 1)
+    predict(raw, tokenized, out / "classifier", out / "predictions", settings, "fp32", 1)
     return out / "predictions"
 
 
@@ -431,6 +420,7 @@ def module_toy(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) 
 def toy(module_toy: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """The module's toy project, entered as the working directory."""
     monkeypatch.chdir(module_toy.root)
+    monkeypatch.setattr("pipeline.core.stage.PROJECT", module_toy.root)
     return module_toy
 
 
@@ -441,7 +431,7 @@ def with_extras(directory: Path, *names: str) -> Path:
     next(directory.glob("lib/python*/site-packages")).joinpath("project.pth").write_text("\n".join(paths))
     python = directory / "bin" / "python"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    install = [python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "requirements.lock"]
+    install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "requirements.lock"]
     packages = [package for name in names for package in extras[name]]
     done = subprocess.run([*install, *packages], capture_output=True, text=True)
     if done.returncode:

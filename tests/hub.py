@@ -1,4 +1,4 @@
-"""A local replacement for the Hugging Face Hub. The real client talks to it, and it can simulate faults."""
+"""A local replacement for the Hugging Face Hub, to which the real client talks."""
 
 import hashlib
 import json
@@ -15,41 +15,25 @@ import pytest
 
 
 class Hub:
-    """A server for models and datasets. Faults affect every file.
+    """A server for models and datasets.
 
     Attributes:
         files: The content of each file, by "repo/revision/name". The repo of a dataset starts with "datasets/".
         branches: The commit of each branch, by "repo/branch". The default branch is main.
-        token: The token that every request must have, if set.
-        failures: The statuses of the next responses.
         requests: The method and path of every request so far.
         url: The address of the server.
-        storage_url: Another name of the same server. It sends the large files.
     """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.branches: dict[str, str] = {}
-        self.token: str | None = None
-        self.failures: list[int] = []
         self.requests: list[str] = []
         self.url = ""
-        self.storage_url = ""
 
     def add(self, repo: str, revision: str, directory: Path) -> None:
         for path in directory.rglob("*"):
             if path.is_file():
                 self.files[f"{repo}/{revision}/{path.relative_to(directory)}"] = path.read_bytes()
-
-    def env(self, home: Path) -> dict[str, str]:
-        """Return environment variables that point huggingface_hub to this server, with an empty cache."""
-        return {
-            "HF_ENDPOINT": self.url,
-            "HF_HUB_OFFLINE": "0",
-            "HF_HOME": str(home),
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HUB_DOWNLOAD_TIMEOUT": "1",
-        }
 
     def connect(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Point the client in this process to this server, with an empty cache."""
@@ -65,7 +49,6 @@ class Hub:
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "cache"))
         monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(datasets.config, "HF_ENDPOINT", self.url)
         monkeypatch.setattr(
             datasets.config, "HUB_DATASETS_URL", self.url + "/datasets/{repo_id}/resolve/{revision}/{path}"
@@ -75,18 +58,13 @@ class Hub:
         monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", home / "datasets/downloads")
 
 
-def git_sha1(content: bytes) -> str:
-    """Return the hash that Git gives a file."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-
-
 def _entries(sizes: dict[str, int], folder: str, recursive: bool) -> list[dict[str, Any]]:
     """Return the files and directories in a directory of a repository, as the Hub lists them."""
     paths = [name.removeprefix(folder) for name in sizes if name.startswith(folder)]
     directories = {str(parent) for path in paths for parent in PurePosixPath(path).parents} - {"."}
-    files = [{"type": "file", "path": folder + path, "size": sizes[folder + path]} for path in paths]
-    entries = [*files, *({"type": "directory", "path": folder + path} for path in sorted(directories))]
-    entries = [{**entry, "oid": "0" * 40} for entry in entries]
+    entries: list[dict[str, Any]] = [{"type": "file", "path": path, "size": sizes[folder + path]} for path in paths]
+    entries += ({"type": "directory", "path": path} for path in sorted(directories))
+    entries = [{**entry, "path": folder + entry["path"], "oid": "0" * 40} for entry in entries]
     return entries if recursive else [entry for entry in entries if "/" not in entry["path"].removeprefix(folder)]
 
 
@@ -97,48 +75,24 @@ def serve() -> Iterator[Hub]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_HEAD(self) -> None:
-            self.respond(body=False)
-
         def do_GET(self) -> None:
-            self.respond(body=True)
-
-        def respond(self, body: bool) -> None:
             hub.requests.append(f"{self.command} {self.path}")
             path = self.path.split("?")[0].lstrip("/")
-            if self.headers["Host"] in hub.storage_url:
-                return self.send_file(path, {})  # The address of a large file is secret, and needs no token.
-            if hub.token and self.headers["Authorization"] != f"Bearer {hub.token}":
-                self.reply(401, b"", {"X-Error-Code": "GatedRepo"})
-            elif hub.failures:
-                self.reply(hub.failures.pop(0), b"", {})
-            elif path.startswith(("api/models/", "api/datasets/")):
+            if path.startswith(("api/models/", "api/datasets/")):
                 self.describe(path.removeprefix("api/").removeprefix("models/"))
-            elif path.startswith("api/resolve-cache/"):
-                commit, path = path.removeprefix("api/resolve-cache/").split("/", maxsplit=1)
-                self.send_file(path, {"ETag": f'"{git_sha1(hub.files[path])}"', "X-Repo-Commit": commit})
             elif "/resolve/" in path:
-                self.redirect(*path.split("/resolve/", maxsplit=1))
+                self.send_file(*path.split("/resolve/", maxsplit=1))
             else:
                 self.reply(404, b"", {})
 
-        def redirect(self, repo: str, path: str) -> None:
-            """Reply as the Hub does to a request for a file: with its hash, and with the address that sends it.
+        do_HEAD = do_GET
 
-            Large files come from another host, and their hash is a sha256. The hash of a small file is Git's sha1.
-            """
-            content = hub.files.get(f"{repo}/{path}")
+        def send_file(self, repo: str, path: str) -> None:
+            commit, content = path.split("/")[0], hub.files.get(f"{repo}/{path}")
             if content is None:
-                return self.miss(repo, path.split("/")[0])
-            commit = path.split("/")[0]
-            if path.endswith((".safetensors", ".parquet")):
-                sha256 = hashlib.sha256(content).hexdigest()
-                headers = {"Location": f"{hub.storage_url}/{repo}/{path}", "X-Linked-ETag": f'"{sha256}"'}
-                headers |= {"X-Linked-Size": str(len(content)), "X-Repo-Commit": commit, "ETag": '"redirect"'}
-                # This server does not have the Xet protocol, so a client that uses it fails.
-                headers |= {"X-Xet-Hash": "ab" * 32, "X-Xet-Refresh-Route": f"{hub.url}/api/xet-read-token"}
-                return self.reply(302, b"", headers)
-            self.reply(307, b"", {"Location": f"/api/resolve-cache/{commit}/{repo}/{path}"})
+                return self.miss(repo, commit)
+            etag = hashlib.sha256(content).hexdigest()
+            self.reply(200, content, {"ETag": f'"{etag}"', "X-Repo-Commit": commit})
 
         def miss(self, repo: str, commit: str) -> None:
             """Reply that a file, a commit or a repository does not exist."""
@@ -148,9 +102,6 @@ def serve() -> Iterator[Hub]:
                 self.reply(404, b"", {"X-Error-Code": "RevisionNotFound"})
             else:  # The Hub does not say whether it is private.
                 self.reply(401, b"", {"X-Error-Message": "Invalid username or password."})
-
-        def send_file(self, path: str, headers: dict[str, str]) -> None:
-            self.reply(200, hub.files[path], headers)
 
         def describe(self, path: str) -> None:
             """Reply with the commit and the files of a repository, or with the entries of one of its directories."""
@@ -170,12 +121,12 @@ def serve() -> Iterator[Hub]:
                 return self.miss(repo, commit)
             self.reply(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
-        def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool = True) -> None:
+        def reply(self, status: int, content: bytes, headers: dict[str, str]) -> None:
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(content))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            if body and self.command != "HEAD":
+            if self.command != "HEAD":
                 self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
@@ -184,7 +135,6 @@ def serve() -> Iterator[Hub]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_port}"
-    hub.storage_url = f"http://localhost:{server.server_port}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield hub

@@ -1,6 +1,6 @@
 """The stage baseline: a linear model on TF-IDF features."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,107 +10,95 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import replace_columns
-from report_inputs import TASKS
 
-from pipeline.baseline import _read_train, baseline
+from pipeline.baseline import baseline
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
-from pipeline.evaluation.predictions import load_predictions
+from pipeline.evaluation.predictions import Predictions, load_predictions
+from pipeline.sources.glue import glue_task
 
-WORDS = ("harbor", "meadow", "copper")
+WORDS = ["harbor", "meadow", "copper"]
+CLASSES = replace(glue_task("cola"), labels=WORDS, metrics=["accuracy"], predicted_splits=["validation"])
+SEVERAL = replace(CLASSES, problem_type="multi_label_classification")
+
+Run = Callable[..., Predictions]
 
 
-def write_raw(directory: Path, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Path:
+def write_raw(directory: Path, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> None:
     """Write data/raw with the labels of the splits. The text of a row consists of the words of its labels."""
     directory.mkdir()
     task.write(directory)
     (directory / "source.json").write_text('{"sha256": {}}')
     for split, labels in (("train", train), ("validation", validation)):
-        texts = [_text(task, label) for label in labels]
+        words = [np.array(task.labels)[np.flatnonzero(label) if np.ndim(label) else [label]] for label in labels]
+        texts = [" ".join(["the", *names]) for names in words]
         columns = {"idx": np.arange(len(labels), dtype=np.int32), "label": list(labels), task.text_columns[0]: texts}
         pq.write_table(pa.table(columns), directory / f"{split}.parquet")
-    return directory
 
 
-def _text(task: Task, label: Any) -> str:
-    if task.problem_type == "multi_label_classification":
-        return "the " + " ".join(word for word, present in zip(task.labels, label, strict=True) if present)
-    return f"a {WORDS[label]}"
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run the stage, and return its predictions for validation."""
+
+    def run(task: Task, train: Sequence[Any], validation: Sequence[Any], change: Callable[[str], str] = str) -> Any:
+        raw, out = (tmp_path / f"{name}{len(list(tmp_path.iterdir()))}" for name in ("raw", "baseline"))
+        write_raw(raw, task, train, validation)
+        for file in raw.glob("*.parquet"):
+            column = task.text_columns[0]
+            replace_columns(file, **{column: list(map(change, pq.read_table(file)[column].to_pylist()))})
+        baseline(raw, out)
+        return load_predictions(out, "validation", task)
+
+    return run
 
 
-def make_task(**changes: Any) -> Task:
-    task = replace(TASKS["classes"], labels=list(WORDS), predicted_splits=["validation"], slice_columns=[])
-    return replace(task, **changes)
-
-
-def test_a_class_that_train_does_not_have_is_never_predicted(tmp_path: Path) -> None:
-    task = make_task()
-    raw = write_raw(tmp_path / "raw", task, [0, 2] * 10, [0, 1, 2])
-    baseline(raw, tmp_path / "baseline")
-    predictions = load_predictions(tmp_path / "baseline", "validation", task)
+def test_a_class_that_train_does_not_have_is_never_predicted(run: Run) -> None:
+    predictions = run(CLASSES, [0, 2] * 10, [0, 1, 2])
     assert predictions.predicted.tolist()[::2] == [0, 2]
-    assert predictions.probability is not None
-    assert predictions.probability.shape == (3, 3)
+    assert predictions.probability is not None and predictions.probability.shape == (3, 3)
     assert predictions.probability[:, 1].max() < 0.001
 
 
-def test_a_label_that_every_training_example_has_is_predicted(tmp_path: Path) -> None:
-    task = make_task(problem_type="multi_label_classification")
-    raw = write_raw(tmp_path / "raw", task, [[1, 1, 0], [1, 0, 1]] * 10, [[1, 1, 0], [1, 0, 1]])
-    baseline(raw, tmp_path / "baseline")
-    predictions = load_predictions(tmp_path / "baseline", "validation", task)
-    assert predictions.predicted.tolist() == [[1, 1, 0], [1, 0, 1]]
+@pytest.mark.parametrize(
+    ("labels", "train"),
+    [
+        (WORDS, [[1, 1, 0], [1, 0, 1]]),  # Every row has the first label.
+        (WORDS, [[1, 0, 0], [0, 0, 1]]),  # No row has the second label.
+        (["red"], [[0], [1]]),
+        (["red"], [[1], [1]]),
+    ],
+)
+def test_labels_that_all_or_no_rows_of_train_have_are_predicted(
+    labels: list[str], train: list[list[int]], run: Run
+) -> None:
+    predictions = run(replace(SEVERAL, labels=labels), train * 10, train)
+    assert predictions.predicted.tolist() == train
+    is_constant = np.ptp(train, axis=0) == 0
     assert predictions.probability is not None
-    assert predictions.probability[:, 0].min() > 0.999
+    assert np.abs(predictions.probability - train)[:, is_constant].max(initial=0) < 0.001
 
 
-@pytest.mark.parametrize("train", [[[0], [1]], [[1], [1]]])
-def test_a_single_label_is_predicted(train: list[list[int]], tmp_path: Path) -> None:
-    task = make_task(problem_type="multi_label_classification", labels=["red"])
-    raw = write_raw(tmp_path / "raw", task, train * 10, train)
-    baseline(raw, tmp_path / "baseline")
-    assert load_predictions(tmp_path / "baseline", "validation", task).predicted.tolist() == train
-
-
-def test_a_label_that_no_training_example_has_is_improbable(tmp_path: Path) -> None:
-    task = make_task(problem_type="multi_label_classification")
-    raw = write_raw(tmp_path / "raw", task, [[1, 0, 0], [0, 0, 1]] * 10, [[1, 0, 0], [0, 0, 1]])
-    baseline(raw, tmp_path / "baseline")
-    predictions = load_predictions(tmp_path / "baseline", "validation", task)
-    assert predictions.probability is not None
-    assert predictions.probability[:, 1].max() < 0.001
-
-
-def test_only_the_start_of_a_long_text_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    task = make_task()
-    raw = write_raw(tmp_path / "raw", task, [0, 1, 2] * 3, [0, 1, 2])
-    baseline(raw, tmp_path / "short")
+def test_only_the_start_of_a_long_text_is_read(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    short = run(CLASSES, [0, 1, 2] * 3, [0, 1, 2])
     assert not caplog.messages
-    for file in raw.glob("*.parquet"):
-        texts = pq.read_table(file)["text"].to_pylist()
-        replace_columns(file, text=[f"{text:2000} {WORDS[0] * 9}" for text in texts])
-    baseline(raw, tmp_path / "long")
+    long = run(CLASSES, [0, 1, 2] * 3, [0, 1, 2], lambda text: f"{text:2000} {WORDS[0] * 9}")
     assert "2,000 characters" in caplog.text
-    logits = [load_predictions(tmp_path / name, "validation", task).logits for name in ("short", "long")]
-    assert np.array_equal(*logits)
+    assert np.array_equal(long.logits, short.logits)
+    assert long.rows["sentence"].str.len().min() > 2000, "the predictions come with the whole texts"
 
 
-def test_a_sample_of_train_has_each_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_train_has_each_class(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.baseline._MAX_ROWS", 10)
-    task = make_task()
-    raw = write_raw(tmp_path / "raw", task, [0] * 300 + [1, 2], [0, 1])
-    assert _read_train(raw, task)["label"].unique().tolist() == [0, 1, 2]
+    predictions = run(CLASSES, [0] * 300 + [1, 2], [0, 1])
+    assert predictions.probability is not None
+    assert predictions.probability.min() > 0.001, "a class that the model has not seen would be improbable"
 
 
-def test_texts_without_words_are_accepted(tmp_path: Path) -> None:
-    task = make_task()
-    raw = write_raw(tmp_path / "raw", task, [0, 1, 2] * 3, [0, 1, 2])
-    for file in raw.glob("*.parquet"):
-        labels = pq.read_table(file)["label"].to_pylist()
-        replace_columns(file, text=["\N{SNOWMAN}\N{UMBRELLA}\N{BLACK SCISSORS}"[label] for label in labels])
-    baseline(raw, tmp_path / "baseline")
-    assert load_predictions(tmp_path / "baseline", "validation", task).is_correct.all()
+def test_texts_without_words_are_accepted(run: Run) -> None:
+    symbols = str.maketrans(dict(zip("hmc", "\N{SNOWMAN}\N{UMBRELLA}\N{BLACK SCISSORS}", strict=True)))
+    predictions = run(CLASSES, [0, 1, 2] * 3, [0, 1, 2], lambda text: text.split()[1].translate(symbols)[:1])
+    assert predictions.is_correct.all()
 
 
 def test_the_same_rows_give_the_same_bytes_and_evaluate_rejects_a_baseline_with_fewer_rows(

@@ -31,12 +31,11 @@ def outputs(project: Project) -> list[dict[str, bytes]]:
     return [contents(project.root / name) for name in ("data", "models", "metrics")]
 
 
-@pytest.mark.parametrize(("key", "value"), [("train.lr", "fast"), ("model.checkpoint", "models/classifier")])
-def test_a_mistake_is_rejected_before_any_output_is_touched(key: str, value: str, finished: Project) -> None:
+def test_a_mistake_is_rejected_before_any_output_is_touched(finished: Project) -> None:
     before = outputs(finished)
-    finished.set(key, value)
+    finished.set("train.lr", "fast")
     printed = finished.run("dvc", "repro", ok=False)
-    assert re.search(rf"^error: params\.yaml: {key}.*{value}", printed, re.M) and "Traceback" not in printed
+    assert re.search(r"^error: params\.yaml: train\.lr.*fast", printed, re.M) and "Traceback" not in printed
     assert outputs(finished) == before
 
 

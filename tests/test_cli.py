@@ -9,7 +9,6 @@ import pytest
 from conftest import params_file, run_python
 
 from pipeline.core.messages import UserError
-from pipeline.experiments.child_processes import forwarding_signals
 from pipeline.params import load_params
 
 
@@ -69,13 +68,6 @@ def test_a_signal_ends_a_command_with_its_own_status_and_removes_drafts(number: 
     )
     assert (status, printed) == (128 + number, "")
     assert not list(tmp_path.glob("*out*"))
-
-
-def test_a_child_process_that_starts_after_a_signal_is_interrupted() -> None:
-    """The commands that run experiments stop all of them."""
-    with pytest.raises(SystemExit), forwarding_signals() as children:
-        children.forward(signal.SIGTERM, None)
-        assert children.start(["sleep", "60"]).wait() == -signal.SIGINT
 
 
 @pytest.mark.parametrize("stage", ["baseline", "tokenize_data", "train", "predict", "evaluate", "report"])

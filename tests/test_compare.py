@@ -1,517 +1,365 @@
-"""`python -m pipeline.compare` on real revisions and experiments, with real DVC."""
+"""Comparisons: the verdict, the gate, what is printed next to them, and the revisions of a real repository."""
 
-import dataclasses
 import html
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import chdir
+from dataclasses import replace
+from functools import partial
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
-import yaml
 from conftest import Project
-from dvc.api import open as open_dvc
-from sklearn.metrics import accuracy_score, f1_score
 from toy import HOSTILE, copy_of, experiment, restore
 
+from pipeline.compare import main
+from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError
-from pipeline.evaluation.uncertainty import difference, jackknife
-from pipeline.experiments.comparison import Comparison, compare
-from pipeline.experiments.gate import decide
-from pipeline.experiments.render import as_gate, as_markdown, as_table, as_text
-from pipeline.experiments.revisions import Run, read_runs
-from pipeline.experiments.sides import Side, read_side, with_metrics
+from pipeline.core.task import Task
+from pipeline.evaluation.intervals import difference, jackknife
+from pipeline.evaluation.predictions import Predictions, pool
+from pipeline.experiments.comparison import Comparison, as_json, as_markdown, as_text, compare
+from pipeline.experiments.runs import OUT_OF_FOLD, Run, Side, read_side
+from pipeline.modeling.outputs import logits_to_predictions, logits_to_probabilities
+from pipeline.sources.glue import glue_task
 
-MRPC = ("accuracy", "f1")
-LOW, HIGH, LATE = "seeds-11111111", "seeds-22222222", "seeds-33333333"
+N = 200
+THREE, FIVE = range(3), range(5)
+MULTI_LABEL = Task(
+    name="custom", problem_type="multi_label_classification", text_columns=["text"], labels=["red", "green", "blue"],
+    metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro",
+    predicted_splits=["validation", "test"],
+)  # fmt: skip
+CLASSES = replace(MULTI_LABEL, problem_type="single_label_classification", metrics=["accuracy", "f1_macro"])
+TASKS = {
+    "classes": CLASSES,
+    "pairs": glue_task("mrpc"),
+    "no test labels": glue_task("cola"),
+    "multi-label": MULTI_LABEL,
+    "regression": glue_task("stsb"),
+    "an error": replace(glue_task("stsb"), metrics=["rmse"]),
+}
+Change = Callable[[Predictions], dict[str, Any]]
 
-# An escape sequence that breaks colorama, another one that clears the line, and a forged line.
-FORGED = "x\x1b]0;title\x07\x1b[2K\r\nVerdict: B is better: +9.0 points of test accuracy"
+
+def from_logits(task: Task, labels: Any, logits: Any, **columns: Any) -> Predictions:
+    n = len(labels)
+    rows = pd.DataFrame(
+        {name: [f"{name} {row}" for row in range(n)] for name in task.text_columns} | {LEAKAGE: [0] * n}
+    )
+    predicted = logits_to_predictions(task.problem_type, logits)
+    probability = logits_to_probabilities(task.problem_type, logits)
+    return Predictions(np.arange(n), labels, predicted, logits, probability, rows.assign(**columns))
 
 
-def compare_revisions(a: str, b: str) -> Comparison:
-    return compare(Side(a, read_runs(a)), Side(b, read_runs(b)))
+def predictions(task: Task, number: int, seed: int, noise: float, n: int = N) -> Predictions:
+    """Return the predictions of a model that knows the labels up to some noise."""
+    label_random, random = np.random.default_rng(number), np.random.default_rng([seed, number])
+    labels: Any = label_random.integers(2, size=(n, task.outputs))
+    known: Any = 2.0 * labels - 1
+    if task.problem_type == "single_label_classification":
+        labels = label_random.integers(task.outputs, size=n)
+        known = np.eye(task.outputs)[labels]
+    elif task.problem_type == "regression":
+        labels = label_random.uniform(0, 5, size=n)
+        known = labels[:, None]
+    return from_logits(task, labels, known + noise * random.standard_normal((n, task.outputs)))
+
+
+def make(task: Task, name: str, noise: float, seeds: Any = (1,), **origin: Any) -> Side:
+    """Return a side with one run per seed, whose predictions are the labels with some noise."""
+    runs = []
+    for seed in seeds:
+        scored = {split: predictions(task, i, seed, noise) for i, split in enumerate(task.scored_splits)}
+        runs.append(Run(f"{name}-{seed}", task, {"train.seed": seed, "train.lr": noise, **origin}, scored))
+    return Side(name, runs)
+
+
+def changed(side: Side, split: str, change: Change, name: str = "b") -> Side:
+    """Return a side with other predictions of a split in all runs."""
+    runs = []
+    for run in side.runs:
+        changes = change(run.predictions[split])
+        runs.append(replace(run, predictions=run.predictions | {split: replace(run.predictions[split], **changes)}))
+    return Side(name, runs)
+
+
+def notes(a: Side, b: Side) -> str:
+    """Return the notes as they are printed, after checking that each format has all of them."""
+    result = compare(a, b)
+    text = as_text(result).partition("\nVerdict: ")[2].partition("\n")[2]
+    for note in result.notes:
+        assert note in text and note in html.unescape(as_markdown(result)) and note in read_json(result)["notes"]
+    return text
+
+
+def read_json(result: Comparison) -> Any:
+    return json.loads(as_json(result), parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_two_runs_of_every_kind_of_task(kind: str) -> None:
+    task = TASKS[kind]
+    a, b = make(task, "a", 1.4), make(task, "b", 0.5)
+    result, split = compare(a, b), task.verdict_split
+    before, after = (side.runs[0].predictions[split] for side in (a, b))
+    for score in result.scores.itertuples():
+        sides = [side.runs[0].predictions[score.split].score(score.metric) for side in (a, b)]
+        assert [score.a, score.b, score.value] == pytest.approx([*sides, sides[1] - sides[0]])
+    assert set(result.scores["split"]) == set(task.scored_splits) and result.split == split
+    quality = [run.is_correct if task.labels else -np.abs(run.predicted - run.labels) for run in (before, after)]
+    assert set(result.fixed["idx"]) == set(np.flatnonzero(quality[1] > quality[0]))
+    assert set(result.broken["idx"]) == set(np.flatnonzero(quality[1] < quality[0]))
+    if task.labels:
+        assert result.fixed["b"].is_monotonic_decreasing, "the examples that B is most confident about come first"
+        assert result.broken["b"].is_monotonic_increasing
+    else:
+        row = result.fixed.iloc[0]
+        gains = np.abs(before.predicted - before.labels) - np.abs(after.predicted - after.labels)
+        assert (row["idx"], row["a"]) == (gains.argmax(), before.predicted[gains.argmax()])
+    assert result.better is None and result.verdict.startswith("these two models differ"), "another seed may differ"
+    printed = notes(a, b)
+    assert "pipeline.seeds --n 5" in printed
+    assert f" {split} " in result.verdict
+    content = read_json(result)
+    assert len(content["fixed"]) == len(result.fixed) > 3 and content["scores"][0]["detectable"] is None
+    assert content["fixed"][0]["texts"] == [f"{name} {content['fixed'][0]['idx']}" for name in task.text_columns]
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_seed_groups_of_every_kind_of_task(kind: str) -> None:
+    task = TASKS[kind]
+    a, b, equal = make(task, "a", 1.4, FIVE), make(task, "b", 0.5, FIVE), make(task, "c", 1.4, range(5, 10))
+    result, swapped, no_evidence = compare(a, b), compare(b, a), compare(a, equal)
+    assert result.better == "B" and result.verdict.startswith("B is better"), "a lower error is better"
+    assert swapped.better == "A" and swapped.verdict.startswith("B is worse")
+    assert no_evidence.better is None and no_evidence.verdict.startswith("no evidence")
+    assert [entry.gate(0.01)[0] for entry in (result, swapped, no_evidence)] == ["passes", "fails", "undecided"]
+    assert swapped.gate(1000)[0] == "passes"
+    assert result.changes == {"train.lr": (1.4, 0.5)}
+    assert no_evidence.changes == {"train.seed": ("0, 1, 2, 3, 4", "5, 6, 7, 8, 9")}
+    split, metric = task.verdict_split, task.metrics[0]
+    sides = [np.stack([jackknife(metric, run.predictions[split]) for run in side.runs]) for side in (a, b, equal)]
+    for comparison, other, same_seeds in ((result, sides[1], True), (no_evidence, sides[2], False)):
+        expected = difference(sides[0], other, same_seeds=same_seeds)
+        assert comparison.scores.loc[0, list(expected._fields)].to_dict() == expected._asdict()
+
+
+def test_below_five_seeds_it_says_what_could_not_have_been_seen() -> None:
+    a, b = make(CLASSES, "a", 0.9, THREE), make(CLASSES, "b", 1.0, THREE)
+    _, score = next(compare(a, b).scores.iterrows())
+    size = f"{100 * (score['high'] - score['value']):.1f} points"
+    assert re.search(rf"3 seeds .*{re.escape(size)}.*pipeline\.seeds --n 5", notes(a, b))
+    assert "detectable" not in as_text(compare(a, b))
+    a, b = make(CLASSES, "a", 0.9, FIVE), make(CLASSES, "b", 1.0, FIVE)
+    assert "--n 5" not in notes(a, b)
+    detectable = compare(a, b).scores["detectable"][0]
+    assert detectable and re.search(rf"^test accuracy .* {100 * detectable:.2f}$", as_text(compare(a, b)), re.M)
+
+
+def test_equal_predictions_are_no_difference_and_few_changes_are_no_evidence() -> None:
+    """Four examples improve and none gets worse, so the interval alone excludes 0."""
+    a = make(CLASSES, "a", 0.5)
+    assert compare(a, a).verdict.startswith("no difference") and compare(a, a).gate(0)[0] == "passes"
+    original = a.runs[0].predictions["test"]
+    predicted, wrong = original.predicted.copy(), np.flatnonzero(~original.is_correct)[:4]
+    predicted[wrong] = original.labels[wrong]
+    b = changed(a, "test", lambda test: {"predicted": predicted, "logits": test.logits + 1e-9})
+    result = compare(a, b)
+    assert result.scores["low"][0] > 0 and result.better is None
+    for sentence in (result.verdict, result.gate(0.5)[1]):
+        assert re.search(r"\b4 texts\b.*\b10\b", sentence)
+    assert result.verdict.startswith("no evidence") and result.gate(0.5)[0] == "undecided"
+
+
+def test_models_that_never_reach_the_threshold_are_compared_by_their_ranking() -> None:
+    task = replace(TASKS["no test labels"], metrics=["roc_auc"])
+
+    def never_positive(run: Predictions) -> dict[str, Any]:
+        logits = run.logits - np.array([0, 12])
+        return vars(from_logits(task, run.labels, logits))
+
+    a, b = (changed(make(task, "x", noise, THREE), "validation", never_positive, "x") for noise in (2.0, 0.5))
+    assert all(run.predictions["validation"].predicted.mean() < 0.02 for run in a.runs)
+    result = compare(a, b)
+    assert result.better == "B" and not any("same prediction" in note for note in result.notes)
+
+
+def test_sides_of_different_kinds_tasks_or_data_are_rejected() -> None:
+    run, group = make(CLASSES, "one", 0.9), make(CLASSES, "group", 0.9, THREE)
+    for sides in ((run, group), (group, run), (group, folds(0.9)), (folds(0.9), run)):
+        with pytest.raises(UserError, match=f"^{sides[0].name} is a .*, but {sides[1].name} is a "):
+            compare(*sides)
+    with pytest.raises(UserError, match=r"^one and other have different tasks: .*labels.*text_columns"):
+        compare(run, make(TASKS["pairs"], "other", 0.9))
+    first = run.runs[0].predictions["test"]
+    changes: list[dict[str, Any]] = [
+        {"labels": np.roll(first.labels, 1)},
+        {"idx": first.idx + 1},
+        {"rows": first.rows.assign(text="another")},
+    ]
+    for change in changes:
+        with pytest.raises(UserError, match=r"^one and b were scored on different test texts"):
+            compare(run, changed(run, "test", partial(lambda change, _: change, change)))
+        rest = compare(run, changed(run, "validation", partial(lambda change, _: change, change)))
+        assert set(rest.scores["split"]) == {"test"}, "another split is left out"
+    constant = [
+        changed(side, "validation", lambda run: {"labels": 0 * run.labels})
+        for side in [make(TASKS["no test labels"], "x", 1)] * 2
+    ]
+    with pytest.raises(UserError, match=r"evaluate\.metrics"):
+        compare(*constant)
+
+
+def folds(noise: float, k: int = 5) -> Side:
+    task = replace(CLASSES, predicted_splits=[OUT_OF_FOLD])
+    validation, whole = predictions(CLASSES, 0, 1, noise), predictions(CLASSES, 1, 1, noise)
+    parts = [whole[number::k] for number in range(k)]
+    runs = [
+        Run(f"folds-{number}", CLASSES, {"train.seed": 1}, {"validation": validation, "test": part})
+        for number, part in enumerate(parts, 1)
+    ]
+    return Side("folds", [Run("folds", task, {"train.seed": 1}, {OUT_OF_FOLD: pool(parts)})], runs)
+
+
+def test_fold_groups_are_compared_fold_by_fold() -> None:
+    a, b = folds(1.4), folds(0.5)
+    result = compare(a, b)
+    means = [np.mean([fold.predictions["test"].score("accuracy") for fold in side.folds]) for side in (a, b)]
+    assert result.scores.loc[0, ["a", "b"]].tolist() == pytest.approx(means)
+    assert result.better == "B" and OUT_OF_FOLD in result.verdict
+    assert "seeds" not in notes(a, b)
+    with pytest.raises(UserError, match="folds"):
+        compare(a, folds(0.5, k=6))
+
+
+def test_rows_that_train_also_has_are_reported() -> None:
+    def leak(count: int) -> Change:
+        return lambda test: {"rows": test.rows.assign(**{LEAKAGE: [2] * count + [1] * 5 + [0] * (N - count - 5)})}
+
+    a, b = (changed(make(CLASSES, "x", 0.9), "test", leak(count), "x") for count in (7, 45))
+    [key] = compare(a, b).changes
+    assert "train" in key and compare(a, b).changes[key] == (7, 45)
+    assert re.search(r"Warning: .*\b45\b.*\b7\b", notes(a, b))
+    assert compare(b, a).changes[key] == (45, 7) and "Warning" not in notes(b, a)
+
+
+def test_other_code_or_another_environment_may_explain_the_difference() -> None:
+    keys = ["pipeline/core", "environment.cpu", "compute.lock", "data"]
+    a, b = (make(CLASSES, name, noise, FIVE, **dict.fromkeys(keys, name)) for name, noise in (("a", 1.4), ("b", 0.5)))
+    text = as_text(compare(a, b))
+    assert all(re.search(rf"^{key} +a +b$", text, re.M) for key in keys)
+    assert re.fullmatch("A and B differ in compute.lock, environment.cpu, pipeline/core, .*", notes(a, b))
+
+
+def test_degenerate_runs_and_narrow_intervals_are_named() -> None:
+    a, b = make(CLASSES, "a", 0.9, FIVE), make(CLASSES, "b", 0.8, FIVE)
+    [first, *rest] = b.runs
+    constant = changed(Side("", [first]), "test", lambda test: {"predicted": 0 * test.predicted}).runs
+    assert re.search("^Warning: the same prediction .* b-0.$", notes(a, Side("b", [*constant, *rest])), re.M)
+    task = replace(CLASSES, metrics=["balanced_accuracy"])
+    rare = np.array([2] * 19 + ([0, 1] * N)[: N - 19])
+    a, b = (changed(make(task, "x", 0.9, [seed]), "test", lambda test: {"labels": rare}, "x") for seed in (1, 2))
+    assert re.search('too narrow.*"blue"', notes(a, b))
+
+
+def test_untrusted_texts_cannot_forge_output() -> None:
+    forged = f"x\x1b]0;title\x07\r\nVerdict: B is better: {HOSTILE}"
+    task = replace(CLASSES, labels=["red", "green", forged])
+    sides = [make(task, f"{name}{forged}", noise, note=forged + name) for name, noise in (("a", 1.4), ("b", 0.5))]
+    a, b = (changed(side, "test", lambda test: {"rows": test.rows.assign(text=forged)}, side.name) for side in sides)
+    result = compare(a, b)
+    lines = as_text(result).split("\n")
+    assert all(map(str.isprintable, lines)) and sum(line.startswith("Verdict") for line in lines) == 1
+    markdown = as_markdown(result)
+    assert markdown.startswith("**These two models differ")
+    assert not re.search(r"@everyone|<b>|\[link|`|\x1b", markdown) and "@everyone" in html.unescape(markdown)
+    rows = [line for line in markdown.split("\n") if line.startswith("|")]
+    assert {row.count("|") for row in rows} == {4, 6}, "a text must not add a cell"
+
+
+def test_json_has_no_nan_and_no_infinity() -> None:
+    a, b = (make(CLASSES, name, noise, note=[noise, inf], other=nan) for name, noise in (("a", 1.4), ("b", 0.5)))
+    content = read_json(compare(a, b))
+    assert content["changes"] == {"note": [[1.4, None], [0.5, None]], "other": [None, None], "train.lr": [1.4, 0.5]}
 
 
 @pytest.fixture(scope="module")
 def toy_with_experiments(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) -> Project:
     project = copy_of(toy_template, tmp_path_factory.mktemp("toy"))
-    experiment(project, "worse", train__lr="2e-4", train__training_args="{note: 1}")
-    for group, lr, seeds in ((LOW, "5e-4", "12"), (HIGH, "2e-3", "12"), (LATE, "2e-3", "34")):
-        for seed in seeds:
-            experiment(project, f"{group}-{seed}", train__lr=lr, train__seed=seed)
-    experiment(project, "number", data__task="stsb")
-    experiment(project, "few-1", predict__max_samples="50")
-    experiment(project, "forged", train__lr="2e-3", train__training_args=json.dumps({"note": FORGED}))
+    for seed in "12":
+        experiment(project, f"low-{seed}", train__lr="5e-4", train__seed=seed)
+        experiment(project, f"high-{seed}", train__lr="2e-3", train__seed=seed)
     restore(project)
     return project
 
 
 @pytest.fixture
-def toy(toy_with_experiments: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A committed result, experiments `worse`, `number`, `few-1`, `forged` and seed groups LOW, HIGH, LATE."""
+def toy(toy_with_experiments: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """A committed result and the seed groups `low` and `high`. Changes of files are undone afterwards."""
     monkeypatch.chdir(toy_with_experiments.root)
-    return toy_with_experiments
-
-
-@pytest.fixture
-def edited_toy(toy: Project) -> Iterator[Project]:
-    """The project of `toy`, for tests that change its files. They are restored afterwards."""
-    yield toy
-    restore(toy)
-
-
-def predictions(revision: str) -> dict[str, list[float]]:
-    with open_dvc("data/predictions/test.parquet", rev=revision, mode="rb") as file:
-        rows: dict[str, list[float]] = pq.read_table(file).to_pydict()
-    return rows
-
-
-@pytest.fixture(scope="module")
-def sides(toy_with_experiments: Project) -> dict[str, Side]:
-    """The runs of the fixture `toy`, read once for all tests that are not about reading."""
-    with chdir(toy_with_experiments.root):
-        return {name: Side(name, read_runs(name)) for name in ("main", "worse", LOW, HIGH, LATE)}
-
-
-def test_scores_and_changed_pairs_match_the_predictions(toy: Project) -> None:
-    comparison = compare_revisions("main", "worse")
-    test = comparison.splits["test"]
-    a, b = (predictions(revision) for revision in ("main", "worse"))
-    for side, table in ((test.a, a), (test.b, b)):
-        assert side["accuracy"] == pytest.approx(accuracy_score(table["label"], table["prediction"]))
-        assert side["f1"] == pytest.approx(f1_score(table["label"], table["prediction"]))
-    right_a, right_b = (np.array(table["label"]) == np.array(table["prediction"]) for table in (a, b))
-    assert {pair.idx for pair in test.broken} == set(np.array(a["idx"])[right_a & ~right_b].tolist())
-    assert test.fixed == []
-    assert test.changed == len(test.broken)
-    label_probabilities = [pair.b for pair in test.broken]
-    assert label_probabilities == sorted(label_probabilities), "B's most confident mistake comes first"
-    assert test.broken[0].texts[1] == HOSTILE
-    assert comparison.changes == {
-        "parameters": {"train.lr": (1e-3, 2e-4), "train.training_args": ({}, {"note": 1})},
-        "environment": {"cpu": ("a CPU", 1)},
-        "code": {},
-    }
-
-    back = compare_revisions("worse", "main")
-    forward, backward = comparison.splits["validation"], back.splits["validation"]
-    assert forward.difference["f1"].value == pytest.approx(-backward.difference["f1"].value)
-    assert {pair.idx for pair in forward.broken} == {pair.idx for pair in backward.fixed}
-
-
-def test_the_verdict_on_two_single_runs_only_says_whether_they_differ(sides: dict[str, Side]) -> None:
-    """With different seeds, the same two configurations may rank in the opposite order."""
-    for a, b, direction in (("main", "worse", "-"), ("worse", "main", "+")):
-        comparison = compare(sides[a], sides[b])
-        assert comparison.better_side is None
-        accuracy = comparison.splits["test"].difference["accuracy"]
-        value, low, high = (f"{100 * proportion:+.1f}" for proportion in (accuracy.value, accuracy.low, accuracy.high))
-        assert value.startswith(direction)
-        assert comparison.verdict == (
-            f"these two models differ: {value} points of test accuracy "
-            f"(95% confidence interval: {low} to {high} points)"
-        )
-        assert "python -m pipeline.seeds --n 5" in comparison.caveats[0]
-        for text in (as_text(comparison), html.unescape(as_markdown(comparison))):
-            assert "python -m pipeline.seeds --n 5" in text
-            assert not re.search(r"\b(better:|worse:)", text)
-
-
-def test_the_text_has_columns_and_a_verdict(toy: Project, sides: dict[str, Side]) -> None:
-    comparison = compare(sides["main"], sides["worse"])
-    text = as_text(comparison)
-    signature = r"   task:demo\|metrics:accuracy\+f1\|test:300@\w{8}\|validation:100@\w{8}\|seed:42\|checkpoint:a .*"
-    main = rf"A: main \({toy.git('rev-parse', 'main')[:7]}\)\n({signature})\n"
-    assert re.match(main + r"B: worse \(\w{7}\)\n\1\n\n", text)
-    assert re.search(r"^test accuracy +\d\d\.\d\d +\d\d\.\d\d +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d$", text, re.M)
-    assert re.search(r"^train\.lr +0\.001 +0\.0002$", text, re.M)
-    detectable = (
-        f"A true difference of roughly {100 * comparison.difference.detectable:.1f} points of test accuracy is "
-    )
-    assert f"{detectable}detected about 80% of the time." in text
-    lines, verdict = text.split("\nVerdict: ")
-    assert verdict.startswith(comparison.verdict)
-    assert max(len(line) for line in lines.splitlines() if "|code:" not in line) <= 100
-
-
-def test_text_from_another_branch_cannot_forge_a_line(toy: Project) -> None:
-    """The text comes from environment.json. Piped output also passes through colorama, which DVC loads."""
-    lines = toy.run("python", "-m", "pipeline.compare", "main", "forged").splitlines()
-    assert sum(line.startswith("Verdict") for line in lines) == 1
-    assert [line for line in lines if not line.isprintable()] == []
-    assert any(re.match(r"cpu +a CPU +x ", line) for line in lines)
-
-
-def test_a_run_equals_itself_and_compare_changes_no_file(toy: Project) -> None:
-    def files() -> dict[Path, int]:
-        paths = [path.relative_to(toy.root) for path in toy.root.rglob("*")]
-        ignored = {".git", "tmp", "__pycache__"}
-        times = {path: (toy.root / path).stat().st_mtime_ns for path in paths if not ignored & set(path.parts)}
-        assert Path("data/predictions/test.parquet") in times
-        return times
-
-    before = files()
-    out = as_text(compare_revisions("HEAD", "workspace"))
-    assert "B: workspace" in out
-    assert "Verdict: no difference: the predictions are identical, and so are the parameters" in out
-    assert out.count(": identical\n") == 3
-    assert files() == before
-    assert toy.git("status", "--porcelain") == ""
-
-
-def test_a_label_in_a_caveat_cannot_break_the_markdown(sides: dict[str, Side]) -> None:
-    comparison = compare(sides["main"], sides["worse"])
-    out = as_markdown(dataclasses.replace(comparison, interval_caveats=['The label "<b>@someone" is rare.']))
-    assert "<b>" not in out
-    assert "@someone" not in out
-    assert 'The label "<b>@someone" is rare.' in html.unescape(out)
-
-
-def test_a_sentence_cannot_break_the_markdown(sides: dict[str, Side]) -> None:
-    out = as_markdown(compare(sides["main"], sides["worse"]))
-    assert out.startswith("**These two models differ:")
-    assert out.count("<details>") == out.count("</details>") == 1
-    for row in (line for line in out.splitlines() if line.startswith("|")):
-        assert row.count("|") - 1 in (3, 5), "a sentence must not add a cell"
-    cells = re.findall("<br><code>(.*?)</code> ", out)
-    assert len(cells) == 3
-    for cell in cells:
-        assert not set(cell) & set("|<>@`[]*_!:"), "these characters must be written as HTML entities"
-        assert html.unescape(cell) == HOSTILE.replace("\x1b", " ").replace("\n", " ")
-
-
-def test_runs_are_paired_by_their_seeds(sides: dict[str, Side]) -> None:
-    """Neither the number of runs nor their order determines which runs are paired."""
-    for name, same_seeds in ((HIGH, True), (LATE, False)):
-        a, b = sides[LOW], sides[name]
-        comparison = compare(a, b)
-        assert ("not paired" in str(comparison.seeds)) is not same_seeds
-        predictions = [[run.predictions["test"] for run in side.runs] for side in (a, b)]
-        for metric in MRPC:
-            jackknives = [
-                np.stack([jackknife(metric, run.labels, run.predicted) for run in runs]) for runs in predictions
-            ]
-            assert comparison.splits["test"].difference[metric] == difference(*jackknives, same_seeds=same_seeds)
-            assert comparison.splits["test"].difference[metric] != difference(*jackknives, same_seeds=not same_seeds)
-        renamed = [run._replace(name=name) for run, name in zip(b.runs, "zy", strict=True)]
-        for runs_b in (renamed, renamed[::-1]):
-            assert compare(a, b._replace(runs=runs_b)) == comparison
-        seeds = None if same_seeds else ([1, 2], [3, 4])
-        assert comparison.changes["parameters"].get("train.seed") == seeds
-        assert "is detected about" not in as_text(comparison), (
-            "two seeds say too little about the variance between seeds"
-        )
-
-
-def test_runs_of_different_tasks_are_rejected(sides: dict[str, Side], toy: Project) -> None:
-    number = Side("number", read_runs("number"))
-    assert number.runs[0].task.scored_splits == ["validation"], "its test set has no labels"
-    with pytest.raises(UserError, match=r"main and number have different tasks: .*name \(demo and stsb\)"):
-        compare(sides["main"], number)
-
-
-def test_a_seed_group_cannot_be_compared_with_a_single_run(toy: Project) -> None:
-    with pytest.raises(UserError, match=rf"{LOW} .*2 runs, but workspace .*single run\. .*{LOW}-1"):
-        compare_revisions(LOW, "workspace")
-
-
-def test_the_linear_model_is_compared_with_a_run(toy: Project) -> None:
-    comparison = compare_revisions("baseline", "workspace")
-    assert comparison.verdict_comparison.a["accuracy"] < comparison.verdict_comparison.b["accuracy"]
-    assert comparison.changes == {"parameters": {"model": ("linear@00000000", "a checkpoint@00000000")}}
-    assert "linear@00000000" in as_text(comparison)
-    assert not any("A and B differ in" in caveat for caveat in comparison.caveats)
-
-
-def update_entries(field: str, **entries: Any) -> Callable[[Run], Run]:
-    return lambda run: run._replace(**{field: getattr(run, field) | entries})
-
-
-def test_a_seed_group_with_two_signatures_is_rejected(sides: dict[str, Side]) -> None:
-    first, second = sides[LOW].runs
-    changed = update_entries("signature", checkpoint="another@00000000")(second)
-    message = rf"{LOW}-1 and {LOW}-2 differ in checkpoint \(a checkpoint@00000000 and another@00000000\)\. .*exp remove"
-    with pytest.raises(UserError, match=message):
-        compare(sides[HIGH], Side(LOW, [first, changed]))
-
-
-def test_runs_with_different_slices_are_compared(sides: dict[str, Side]) -> None:
-    [run] = sides["worse"].runs
-    sliced = run._replace(task=dataclasses.replace(run.task, slice_columns=["source"]))
-    assert compare(sides["main"], Side("worse", [sliced])).verdict == compare(sides["main"], sides["worse"]).verdict
-
-
-@pytest.mark.parametrize(
-    ("change", "origin"),
-    [(update_entries("environment", cpu="another"), "environment"), (lambda run: run._replace(code="another"), "code")],
-)
-def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
-    change: Callable[[Run], Run], origin: str, sides: dict[str, Side]
-) -> None:
-    low, high = sides[LOW], sides[HIGH]
-    assert compare(low, high).caveats == []
-    for b, caveat in (
-        (high, rf"^A and B differ in {origin}, which may explain the difference"),
-        (low, rf"identical, although A and B differ in {origin}"),
-    ):
-        comparison = compare(low, b._replace(runs=[change(run) for run in b.runs]))
-        for text in (as_text(comparison), as_markdown(comparison)):
-            assert re.search(caveat, text, re.M)
-            assert "another" in text, "the table is still shown"
-    changed = [Side(name, [change(run) for run in high.runs]) for name in ("changed", "also changed")]
-    comparisons = [compare(low, candidate) for candidate in (high, *changed)]
-    table = as_table(comparisons, [decide(comparison, 1) for comparison in comparisons])
-    assert f"\nchanged, also changed: A and B differ in {origin}," in table
-
-
-def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Side]) -> None:
-    low, high = sides[LOW], sides[HIGH]
-    comparison = compare(low, high)
-    assert comparison.seeds == "1, 2 in both A and B, paired by seed"
-    assert comparison.changes["parameters"] == {"train.lr": (5e-4, 2e-3)}
-    assert comparison.better_side == "B"
-    test = comparison.splits["test"]
-    singles = [compare(Side("a", [a]), Side("b", [b])) for a, b in zip(low.runs, high.runs, strict=True)]
-    values = [single.splits["test"].difference["accuracy"].value for single in singles]
-    assert test.difference["accuracy"].value == pytest.approx(np.mean(values))
-    text = as_text(comparison)
-    assert "Seeds: 1, 2 in both A and B, paired by seed." in text
-    assert text.count("seed:1,2") == html.unescape(as_markdown(comparison)).count("seed:1,2") == 2
-
-
-@pytest.mark.parametrize("column", ["labels", "texts", "idx"])
-def test_runs_on_different_data_are_rejected(column: str, sides: dict[str, Side]) -> None:
-    (run,) = sides["worse"].runs
-    test = run.predictions["test"]
-    if column == "texts":
-        texts = [("another", ""), *run.texts["test"][1:]]
-        changed_run = run._replace(texts=run.texts | {"test": texts})
-    else:
-        values = getattr(test, column).copy()
-        values[7] += 1
-        changed_split = dataclasses.replace(test, **{column: values})
-        changed_run = run._replace(predictions=run.predictions | {"test": changed_split})
-    message = r"^main and worse were scored on different test pairs\. Both have 300, but .* Compare runs on the "
-    with pytest.raises(UserError, match=message):
-        compare(sides["main"], Side("worse", [changed_run]))
-
-
-def test_a_split_with_different_labels_is_left_out_unless_the_verdict_is_about_it(
-    sides: dict[str, Side], caplog: pytest.LogCaptureFixture
-) -> None:
-    """After labels of train and validation were corrected, test is still the same."""
-    (run,) = sides["worse"].runs
-    validation = run.predictions["validation"]
-    corrected = dataclasses.replace(validation, labels=1 - validation.labels)
-    corrected_run = run._replace(predictions=run.predictions | {"validation": corrected})
-    comparison = compare(sides["main"], Side("worse", [corrected_run]))
-    assert list(comparison.splits) == ["test"]
-    assert "validation is left out, because its pairs or their labels differ" in caplog.messages
-    assert "test accuracy" in as_text(comparison)
-
-
-def test_missing_revisions_and_outputs_are_reported_in_one_line(
-    edited_toy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("nothing", "few", "", "^HEAD"):
-        with pytest.raises(
-            UserError, match=rf'^"{re.escape(name)}" is .*\. Run "git branch" or "dvc exp list -A" .*\.$'
-        ):
-            compare_revisions(name, "workspace")
-    with pytest.raises(UserError, match=r'^HEAD~1: dvc\.lock is missing\. .*"dvc repro"'):
-        compare_revisions("HEAD~1", "workspace")
-    shutil.rmtree(edited_toy.root / "data" / "predictions")
-    with pytest.raises(UserError, match=r'^workspace: data/predictions .* \(deleted\)\. Run "dvc repro"\.$'):
-        compare_revisions("main", "workspace")
-
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=rf"^{tmp_path} is not the top level of a git repository that uses DVC\. "):
-        compare_revisions("main", "workspace")
-
-
-def test_predictions_missing_from_the_cache_are_not_downloaded(
-    toy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A clone has the revisions but not the cache. An experiment cannot be checked out by its name."""
-    clone = tmp_path / "clone"
-    toy.git("clone", "--quiet", ".", str(clone))
-    toy.git("-C", str(clone), "fetch", "--quiet", "origin", "refs/exps/*:refs/exps/*")
-    remote = f"[core]\n    remote = near\n['remote \"near\"']\n    url = {toy.root}/.dvc/cache\n"
-    (clone / ".dvc" / "config.local").write_text(remote)
-    monkeypatch.chdir(clone)
-    with pytest.raises(UserError, match=r'^main: data/predictions .*cache\. .*"dvc pull"'):
-        compare_revisions("main", "main")
-    with pytest.raises(UserError, match=r'^worse: data/predictions .*cache\. .*run "dvc exp remove worse"'):
-        compare_revisions("worse", "worse")
-
-
-def test_a_cache_in_another_directory_is_found(toy: Project) -> None:
-    """The .dvc/config of a revision may not name the cache, or may name it relative to another directory."""
-    moved = toy.root.parent / "elsewhere"
-    Path(".dvc", "cache").rename(moved)
-    toy.run("dvc", "cache", "dir", "../elsewhere")
-    try:
-        assert compare_revisions("main", "worse").splits["test"].n == 300
-    finally:
-        moved.rename(Path(".dvc", "cache"))
-        toy.git("checkout", "--quiet", ".dvc/config")
-
-
-def test_runs_with_max_samples_are_read(toy: Project) -> None:
-    (run,) = read_runs("few-1")
-    assert len(run.predictions["test"].idx) == len(run.texts["test"]) == 50
-
-
-def test_an_edited_params_yaml_is_not_mistaken_for_the_parameters_of_the_run(
-    edited_toy: Project, caplog: pytest.LogCaptureFixture
-) -> None:
-    edited_toy.set("train.lr", "9e-4")
-    comparison = compare_revisions("main", "workspace")
-    assert comparison.changes["parameters"] == {}
-    assert [m for m in caplog.messages if re.match(r"workspace: .*dvc\.lock.* params\.yaml .*train\.lr$", m)]
-
-
-def test_predictions_of_an_outdated_model_are_rejected(edited_toy: Project) -> None:
-    lock = yaml.safe_load(Path("dvc.lock").read_text())
-    [model] = [output for output in lock["stages"]["train"]["outs"] if output["path"] == "models/classifier"]
-    model["md5"] = "0" * 32  # as if only `dvc repro train` had run
-    Path("dvc.lock").write_text(yaml.safe_dump(lock))
-    reason = r"two versions of models/classifier, so its stages did not run together"
-    with pytest.raises(UserError, match=rf'^workspace: dvc\.lock has {reason}\. Run "dvc repro"\.$'):
-        read_runs("workspace")
-    restore(edited_toy)
-    Path("models", "classifier").unlink()  # it may be a link into the cache
-    Path("models", "classifier").write_text("another model")
-    with pytest.raises(UserError, match=r'models/classifier .* \(modified\)\. Run "dvc repro"\.$'):
-        read_runs("workspace")
-
-
-def test_a_stage_removed_from_dvc_yaml_is_ignored(edited_toy: Project) -> None:
-    """DVC keeps the removed stage in dvc.lock."""
-    with (edited_toy.root / "dvc.lock").open("a") as lock:
-        lock.write("  fit:\n    cmd: fit\n    outs:\n    - path: models/classifier\n      md5: 0123456789abcdef\n")
-    assert compare_revisions("main", "workspace").verdict.startswith("no difference")
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "message"),
-    [
-        ("dvc.lock", "<<<<<<< HEAD\nstages:\n", r"dvc\.lock cannot be read: .* line \d+.*"),
-        ("params.yaml", "train:\n<<<<<<< HEAD\n", r"params\.yaml cannot be read: .* line \d+.*"),
-        ("dvc.lock", "", r"dvc\.lock is incomplete"),
-        ("dvc.lock", "stages: {}\n", r"dvc\.lock has no entry for data/predictions"),
-        (
-            "dvc.lock",
-            "stages:\n  predict:\n    outs:\n    - path: data/predictions\n",
-            r"dvc\.lock is incomplete",
-        ),
-    ],
-)
-def test_a_conflicted_or_incomplete_file_is_reported_in_one_line(
-    file: str, text: str, message: str, edited_toy: Project
-) -> None:
-    Path(file).write_text(text)
-    with pytest.raises(UserError, match=rf'^workspace: {message}\. Run "dvc repro"\.$'):
-        read_runs("workspace")
-
-
-def run_gate(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline.compare", *arguments, "--gate"]
-    return subprocess.run(command, cwd=project.root, env=project.env, capture_output=True, text=True)
-
-
-@pytest.mark.parametrize(
-    ("names", "margin", "outcome", "line"),
-    [
-        ((LOW, HIGH), 0.5, "passes", rf"The gate passes {HIGH}: it is better$"),
-        ((HIGH, LOW), 0.5, "fails", rf"The gate fails {LOW}: it is worse$"),
-        ((HIGH, LOW), 40, "passes", rf"The gate passes {LOW}: it is not worse by 40 points or more$"),
-        (
-            (HIGH, LATE),
-            0.5,
-            "undecided",
-            rf"The gate is undecided about {LATE}: it may be worse by 0\.5 points",
-        ),
-        (
-            ("main", "worse"),
-            0.5,
-            "fails",
-            r"The gate fails worse \(\w{7}\): it is worse\. This holds for these two models only, and not",
-        ),
-        ((HIGH, HIGH), 0, "passes", rf"The gate passes {HIGH}: its predictions are identical to those of A$"),
-    ],
-)
-def test_the_gate_passes_fails_or_is_undecided(
-    sides: dict[str, Side], names: tuple[str, str], margin: float, outcome: str, line: str
-) -> None:
-    comparison = compare(*(sides[name] for name in names))
-    decision = decide(comparison, margin)
-    assert decision.outcome == outcome
-    assert re.search(line, as_gate(comparison, decision))
-
-
-def replace_predictions(side: Side, name: str, change: Callable[[Any], dict[str, Any]]) -> Side:
-    """Return a side with another name and different test predictions."""
-    runs = []
-    for number, run in enumerate(side.runs, 1):
-        test = run.predictions["test"]
-        predictions = run.predictions | {"test": dataclasses.replace(test, **change(test))}
-        runs.append(run._replace(name=f"{name}-{number}", predictions=predictions))
-    return Side(name, runs)
-
-
-def gate_message(a: Side, b: Side, margin: float) -> str:
-    comparison = compare(a, b)
-    return as_gate(comparison, decide(comparison, margin))
-
-
-@pytest.mark.parametrize("runs_per_side", [1, 2])
-def test_sides_with_almost_the_same_answers_are_not_judged(sides: dict[str, Side], runs_per_side: int) -> None:
-    """The interval has a width of 0, but the predictions could differ for other pairs."""
-    a = Side("a", sides[HIGH].runs[:runs_per_side])
-    b = replace_predictions(a, "surer", lambda test: {"logits": 2 * test.logits})
-    line = gate_message(a, b, 0.5)
-    assert re.search(
-        r"undecided about surer.*: too few pairs changed to judge it \(0, but at least 10 are needed\)", line
-    )
-
-
-def test_a_degenerate_side_is_named(sides: dict[str, Side]) -> None:
-    a = sides[HIGH]
-    b = replace_predictions(
-        a, "constant", lambda test: {"predicted": np.ones_like(test.predicted), "logits": -test.logits}
-    )
-    b.runs[0] = a.runs[0]._replace(name="constant-1")
-    for lines in (as_text(compare(a, b)), as_markdown(compare(a, b)), gate_message(a, b, 0.5)):
-        assert re.search(r"constant is degenerate in 1 of 2 runs \(constant-2\)", html.unescape(lines))
-        assert f"{HIGH} is degenerate" not in lines
-
-
-def test_several_candidates_are_shown_next_to_the_baseline(toy: Project) -> None:
-    done = run_gate(toy, HIGH, LATE, LOW)
-    assert re.search(
-        rf"^A: {HIGH} +\d\d\.\d\d *\n{LATE} +\d\d\.\d\d +[+-]\d.* undecided\n{LOW} +\d.* fails", done.stdout, re.M
-    )
-    assert "the best of 2 may look better by chance" in done.stdout
-    assert re.search(rf"^A: task:demo.*\n{LATE}: task:demo.*\|seed:3,4\|.*\n{LOW}: task:demo", done.stdout, re.M)
-    assert re.search(rf"^The gate is undecided about {LATE}: .*\nThe gate fails {LOW}", done.stderr, re.M)
+    yield toy_with_experiments
+    restore(toy_with_experiments)
+
+
+def test_results_of_the_workspace_that_lack_a_change_are_reported(toy: Project) -> None:
+    main = read_side("main")
+    assert compare(main, read_side("workspace")).notes == []
+    assert compare(main, read_side("workspace")).changes == {}
+    toy.set("train.lr", "9e-4")
+    [note] = compare(main, read_side("workspace")).notes
+    assert "train" in note and "download" not in note and "dvc repro" in note
+    [note] = compare(read_side("workspace"), main).notes
+    Path("pipeline/core/text.py").write_text("# changed")
+    assert "workspace" in note
+    [note] = compare(main, read_side("workspace")).notes
+    assert "download, train" in note
+    assert any("baseline" in note and "download" in note for note in compare(read_side("baseline"), main).notes)
+    assert compare(main, main).notes == []
+    Path("dvc.yaml").write_text("stages: [")
+    with pytest.raises(UserError, match=r"dvc\.yaml"):
+        compare(main, read_side("workspace"))
+
+
+def run(toy: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline.compare", *arguments]
+    return subprocess.run(command, cwd=toy.root, env=toy.env | {"COLUMNS": "80"}, capture_output=True, text=True)
+
+
+def test_the_command_compares_groups_and_its_exit_status_is_the_gate(toy: Project) -> None:
+    done = run(toy, "high", "low", "--gate", "--margin", "1")
     assert done.returncode == 4
+    assert re.search(
+        r"^test accuracy +\d\d\.\d\d +\d\d\.\d\d +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d$", done.stdout, re.M
+    )
+    assert re.search(r"^train\.lr +0\.002 +0\.0005$", done.stdout, re.M)
+    assert re.search(r"^Verdict: B is worse: .* points of test accuracy", done.stdout, re.M)
+    assert re.search(r"^The gate fails low: ", done.stderr, re.M)
+    assert max(map(len, done.stdout.partition("\nVerdict: ")[0].split("\n"))) <= 120
+    assert toy.git("status", "--porcelain") == ""
+    done = run(toy, "baseline", "--format", "json")
+    assert (done.returncode, json.loads(done.stdout)["b"]) == (0, "workspace")
 
 
-def test_the_metrics_of_params_yaml_are_compared(edited_toy: Project, sides: dict[str, Side]) -> None:
-    edited_toy.set("evaluate.metrics", "[roc_auc, f1_macro]")
-    text = as_text(compare(read_side("main"), read_side("worse")))
-    assert re.search(r"^test ROC AUC +\d\d\.\d\d +\d\d\.\d\d +[+-]\d", text, re.M)
-    assert re.search(r"^Verdict: .* test ROC AUC", text, re.M)
-    assert text.count("|metrics:roc_auc+f1_macro|") == 2
-    assert "accuracy" not in text
-    with pytest.raises(UserError, match='got "rmse"'):
-        with_metrics(sides["main"].runs[0], ["rmse"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: A$"),
+        (["main", "a", "b"], "unrecognized arguments: b"),
+        (["main", "--margin", "-1"], "--margin: must be at least 0"),
+        (["main", "--format", "xml"], "--format"),
+    ],
+)
+def test_wrong_arguments_end_with_status_2(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert re.search(message, capsys.readouterr().err, re.M)

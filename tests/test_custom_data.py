@@ -11,17 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import Project, contents, data_params
-from custom_files import (
-    csv,
-    download_custom,
-    jsonl,
-    load_error,
-    parquet_file,
-    read_json,
-    read_split,
-    rows,
-    write_files,
-)
+from custom_files import csv, download_custom, jsonl, load_error, parquet_file, read_json, read_split, rows, write_files
 
 from pipeline.core.data_card import label_table, read_data_card
 from pipeline.core.task import read_task
@@ -30,7 +20,6 @@ from pipeline.sources.duplicates import hash_rows
 
 pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
 
-CLASSES = "single_label_classification"
 FIXED = {"type": "fixed"}
 TEXTS = rows(40, ["good", "bad"])
 ASSIGNED = [(*row, "train") for row in TEXTS]
@@ -66,15 +55,11 @@ def test_pairs_and_slices_are_stored_as_texts() -> None:
     }
     names = {"text_column_names": ["question", "answer"], "label_column_name": "verdict", "slice_columns": ["source"]}
     raw = download_custom({"train.parquet": parquet_file(pa.table(columns))}, **names, on_missing="drop")
-    examples = sorted(
-        (row for part in ("train", "validation", "test") for row in read_split(raw, part)), key=lambda row: row["idx"]
-    )
-    assert list(read_split(raw, "train")[0]) == ["question", "answer", "label", "idx", "source"]
+    examples = {row["idx"]: row for part in ("train", "validation", "test") for row in read_split(raw, part)}
     assert list(read_split(raw, "test")[0]) == ["question", "answer", "label", "idx", "source", "leakage"]
-    assert [row["idx"] for row in examples] == [number for number in range(60) if number % 3 < 2]
-    assert {key: examples[1][key] for key in ("question", "answer", "label", "source")} == {
-        "question": "two", "answer": "1", "label": 0, "source": "",
-    }  # fmt: skip
+    assert sorted(examples) == [number for number in range(60) if number % 3 < 2]
+    row = {"question": "two", "answer": "1", "label": 0, "idx": 1, "source": ""}
+    assert examples[1].items() >= row.items()
     assert read_task(raw, "download").slice_columns == ["source"]
 
 
@@ -108,18 +93,10 @@ EMPTY_SPLITS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"on_leakage": "drop", "split": FIXED},
         "train would have no rows",
     ),
-    "all of train is incomplete": (
-        {"train.csv": csv([("", label) for _, label in TEXTS])}, {"on_missing": "drop"}, "without a text: 40 of 40",
-    ),
     "a split of the column is incomplete": (
         {"train.csv": csv([*ASSIGNED, ("a", "bad", "dev"), ("b", "", "test")], "text,label,part")},
         {"on_missing": "drop", "split": {"type": "fixed", "column": "part"}},
         "test would have no rows",
-    ),
-    "one class is left": (
-        {"train.csv": csv([*TEXTS[::2], *TEXTS[1:4:2]]), "dev.csv": csv(TEXTS[1:4:2])},
-        {"on_leakage": "drop", "split": FIXED},
-        "train would have only one class",
     ),
 }  # fmt: skip
 
@@ -140,35 +117,20 @@ def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.L
 
 
 def test_duplicates_leakage_and_contradictions_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    train = [
-        ("It fell.", "He rose.", 1),
-        ("x y", "z", 0),
-        ("he  ROSE", "it fell", 0),
-        ("He rose!", "It fell", 1),
-        ("a", "A!", 1),
-    ]
-    dev = [
-        ("It rose", "He came", 1),
-        ("It fell", "He went", 0),
-        ("He rose", "It fell", 1),
-        ("1.5", "...", 0),
-        ("15", "!", 0),
-    ]
+    train = [("It fell.", "He rose.", 1), ("x y", "z", 0), ("he  ROSE", "it fell", 0), ("He rose!", "It fell", 1)]
+    dev = [("It rose", "He came", 1), ("It fell", "He went", 0), ("He rose", "It fell", 1), ("1.5", "...", 0)]
     parts = {"train": train, "dev": dev, "test": [*dev[:1], ("IT FELL", "he went", 1)]}
     files = {f"{name}.csv": csv(table, "one,other,label") for name, table in parts.items()}
     raw = download_custom(files, **PAIR)
     card = read_data_card(raw)
     counts = card.splits["train"]
-    assert (counts.rows, counts.repeated, counts.contradictory) == (5, 2, 2)
+    assert (counts.rows, counts.repeated, counts.contradictory) == (4, 2, 2)
     assert {(leak.later, leak.earlier): (leak.rows, leak.texts, leak.contradictory) for leak in card.leakage} == {
         ("validation", "train"): (1, 2, 1), ("test", "train"): (0, 1, 0), ("test", "validation"): (2, 2, 1),
     }  # fmt: skip
-    assert [row["leakage"] for row in read_split(raw, "validation")] == [0, 1, 2, 0, 0]
-    for words in (
-        "train has rows that duplicate an earlier row: 2 of 5 (40.0%), idx 2, 3",
-        "share a text with train: 2 of 5",
-    ):
-        assert words in warnings(raw)
+    assert [row["leakage"] for row in read_split(raw, "validation")] == [0, 1, 2, 0]
+    assert re.search(r"^train has rows that duplicate .*: 2 of 4 \(50\.0%\), idx 2, 3$", warnings(raw), re.M)
+    assert "share a text with train: 2 of 4" in warnings(raw)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == card.warnings
 
 
@@ -222,32 +184,20 @@ def test_the_label_table_counts_every_label_of_every_split() -> None:
 
 def test_the_label_table_has_the_20_most_frequent_and_the_20_rarest_of_many_labels() -> None:
     labels = [f"c{number}" for number in range(45) for _ in range(1 + (number < 30) + 9 * (number < 20))]
-    cells = table_cells(
-        download_custom({"train.csv": csv(rows(3 * len(labels), labels)), "dev.csv": csv(rows(9, labels))})
-    )
-    names = [name.strip("'") for name in cells][3:]
+    files = {"train.csv": csv(rows(3 * len(labels), labels)), "dev.csv": csv(rows(9, labels))}
+    names = [name.strip("'") for name in table_cells(download_custom(files))][3:]
     assert {*names[:20]} == {f"c{number}" for number in range(20)}
     assert {*names[-15:]} == {f"c{number}" for number in range(30, 45)}
     assert len(names) == 41 and "5 more labels" in names[20]
-    labels = labels[: labels.index("c40")]
-    cells = table_cells(
-        download_custom({"train.csv": csv(rows(3 * len(labels), labels)), "dev.csv": csv(rows(9, labels))})
-    )
-    assert len(cells) == 43, "40 labels are not shortened"
 
 
 def test_the_table_of_a_regression_has_the_statistics_of_pandas() -> None:
-    files = {
-        "train.csv": csv(rows(60, [0.25, 1.5, 3])),
-        "dev.csv": csv(rows(10, [-1, 0.5], 1)),
-        "test.csv": csv([("x", 2)]),
-    }
-    cells = table_cells(download_custom(files))
-    assert list(cells)[3:] == ["mean", "std", "min", "max"]
-    for column, labels in enumerate((20 * [0.25, 1.5, 3], 5 * [-1, 0.5])):
-        statistics = [pd.Series(labels).agg(name) for name in ("mean", "std", "min", "max")]
-        assert [float(cells[name][column]) for name in list(cells)[3:]] == pytest.approx(statistics, rel=1e-3)
-    assert cells["std"][2] == "nan"
+    files = {"train.csv": csv(rows(60, [0.25, 1.5, 3])), "dev.csv": csv([("x", 2)])}
+    cells = table_cells(download_custom(files, split=FIXED))
+    names = ["mean", "std", "min", "max"]
+    statistics = pd.Series(20 * [0.25, 1.5, 3]).agg(names)
+    assert [float(cells[name][0]) for name in names] == pytest.approx(statistics.tolist(), rel=1e-3)
+    assert [cells[name][1] for name in names] == ["2", "nan", "2", "2"]
 
 
 def test_the_log_shows_the_first_rows_and_the_label_table(caplog: pytest.LogCaptureFixture) -> None:

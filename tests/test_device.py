@@ -37,7 +37,6 @@ def patch_hardware(monkeypatch: pytest.MonkeyPatch, **reported: Any) -> None:
         ({"cuda": True, "cuda_bf16": True}, ("cuda", "bf16")),
         ({"cuda": True, "cpu": ["avx512_bf16"]}, ("cuda", "fp16")),
         ({"mps": True}, ("mps", "fp32")),
-        ({"cpu": ["avx2", "avx512_f"]}, ("cpu", "fp32")),
         ({"cpu": ["avx512_bf16"]}, ("cpu", "bf16")),
         ({"cpu": ["avx512_bf16"], "model": INTEL}, ("cpu", "fp32")),
         ({"cpu": ["avx512_bf16", "amx_bf16"], "model": INTEL}, ("cpu", "bf16")),
@@ -48,12 +47,6 @@ def test_auto_chooses_the_precision_in_which_the_hardware_multiplies_fastest(
 ) -> None:
     patch_hardware(monkeypatch, **reported)
     assert set_up_device("auto", None) == expected
-
-
-def test_an_emulated_older_cpu_computes_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    patch_hardware(monkeypatch, cpu=["avx512_bf16", "amx_bf16"])
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    assert set_up_device("auto", None) == ("cpu", "fp32")
 
 
 def test_an_unsupported_precision_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

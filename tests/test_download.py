@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +17,7 @@ from pipeline.sources.demo import load_demo
 from pipeline.sources.glue import HUB_REPO, HUB_REVISION
 from pipeline.sources.glue_rows import MRPC_FILES, MRPC_SHA256, load_glue
 
-_, TEST, DEV_IDS = MRPC_FILES
+TEST = MRPC_FILES[1]
 
 
 @pytest.fixture
@@ -64,22 +63,13 @@ def hub_files() -> dict[str, bytes]:
     return files
 
 
-@pytest.mark.parametrize(
-    ("file", "damage", "message"),
-    [
-        (TEST, lambda text: text.replace(b"the", b"teh", 1), "rows of test are not the published ones: their sha256"),
-        (DEV_IDS, lambda text: text.replace(b"1", b"2", 1), "train must have 3,668 rows, got 3,669"),
-    ],
-)
-def test_a_damaged_mirror_is_reported_in_one_line(
-    mirror: Path, tmp_path: Path, file: str, damage: Callable[[bytes], bytes], message: str
-) -> None:
+def test_a_damaged_mirror_is_reported_in_one_line(mirror: Path, tmp_path: Path) -> None:
     """The other faults of a mirror are tested in `test_glue.py`."""
-    (mirror / file).write_bytes(damage((mirror / file).read_bytes()))
+    (mirror / TEST).write_bytes((mirror / TEST).read_bytes().replace(b"the", b"teh", 1))
     out = tmp_path / "raw"
     out.mkdir()
     (out / "earlier").touch()
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="rows of test are not the published ones: their sha256"):
         download(out, data_params(task="mrpc"))
     assert [path.name for path in tmp_path.iterdir() if path != mirror] == ["raw"], "no draft may be left"
     assert (out / "earlier").exists(), "the earlier output must not change"
@@ -93,17 +83,3 @@ def test_a_relative_mirror_is_resolved_against_the_users_repository(
     monkeypatch.setenv("MRPC_MIRROR", "../mirror")
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
     assert len(load_glue(data_params(task="mrpc")).splits["validation"]) == 408
-
-
-def test_a_mirror_that_is_not_a_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MRPC_MIRROR", str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"MRPC_MIRROR is .*nowhere.*, .*directory"):
-        load_glue(data_params(task="mrpc"))
-
-
-def test_without_a_network_download_names_the_alternatives(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as error:
-        download(tmp_path / "raw", data_params(task="mrpc"))
-    for words in ("nyu-mll/glue: mrpc/train", "offline", "docs/data_and_models.md#without-the-hub."):
-        assert words in str(error.value)
-    assert not (tmp_path / "raw").exists()

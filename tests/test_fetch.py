@@ -1,7 +1,5 @@
 """A file or a repository that the Hub does not send is reported in one line with the reason."""
 
-from typing import Any
-
 import pytest
 from hub import Hub
 
@@ -26,26 +24,13 @@ def hub(hub: Hub) -> Hub:
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ({"files": {}}, "401 Unauthorized.*hf auth login"),
-        ({"files": {f"{REPO}/other/config.json": b"{}"}}, "404"),
-        ({"failures": [403, 403]}, "403 Forbidden"),
-    ],
+    ("files", "reason"), [({}, "401 Unauthorized.*hf auth login"), ({f"{REPO}/other/config.json": b"{}"}, "404")]
 )
-def test_the_answer_of_the_hub_is_reported_in_one_line(fault: dict[str, Any], reason: str, hub: Hub) -> None:
-    vars(hub).update(fault)
+def test_the_answer_of_the_hub_is_reported_in_one_line(files: dict[str, bytes], reason: str, hub: Hub) -> None:
+    hub.files = files
     for request in (download, look_up):
         with pytest.raises(UserError, match=rf"^{REPO}.* the Hub answered {reason}.*\.$"):
             request()
-
-
-def test_a_downloaded_file_needs_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    download()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    download()
-    with pytest.raises(UserError, match=r"other\.json .*HF_HUB_OFFLINE"):
-        download_file(REPO, "other.json", COMMIT, "model")
 
 
 def test_a_failing_connection_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:

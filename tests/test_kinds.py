@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, engine_outputs, predict_splits, read_history, replace_columns, train_model
+from conftest import TinyMaker, engine_outputs, predict_splits, replace_columns, train_model
 from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
 from pipeline.baseline import baseline
 from pipeline.core.messages import UserError
-from pipeline.core.output import parse_details
 from pipeline.core.task import NO_LABEL, read_task
 from pipeline.evaluate import evaluate
 from pipeline.params import TokenizeParams
@@ -68,18 +67,15 @@ def run(tiny: TinyMaker, data: Callable[[str], Path], tmp_path: Path) -> Callabl
 
 
 def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
-    task_type: str,
-    run: Callable[..., Path],
-    downloaded: Callable[[str], Path],
-    data: Callable[[str], Path],
+    task_type: str, run: Callable[..., Path], downloaded: Callable[[str], Path], data: Callable[[str], Path],
     tmp_path: Path,
-) -> None:
+) -> None:  # fmt: skip
     """The model gives the same answers in a transformers pipeline as in the predict stage."""
     from transformers import pipeline
 
     epochs = 8 if task_type == "multi_label" else 4
     task, out = TASKS[task_type], run(task_type, "run", epochs=epochs, lr=3e-3, warmup_ratio=0.1)
-    predictions = predict_splits(data(task_type), out)
+    predictions = predict_splits(downloaded(task_type), data(task_type), out)
     baseline(downloaded(task_type), tmp_path / "baseline")
     evaluate(downloaded(task_type), predictions, tmp_path / "baseline", out / "metrics")
     scores = json.loads((out / "metrics" / "evaluation.json").read_text())
@@ -92,7 +88,7 @@ def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
     assert ("label" in rows[0]) == ("test" in task.scored_splits), "a split without labels gets no label column"
     logits = [name for name in rows[0] if name.startswith("logit_")]
     assert len(logits) == task.outputs
-    classify = pipeline("text-classification", model=str(out / "classifier"), top_k=None)
+    classify: Any = pipeline("text-classification", model=str(out / "classifier"), top_k=None)
     row = pq.read_table(downloaded(task_type) / "test.parquet").to_pylist()[0]
     text = dict(zip(("text", "text_pair"), map(row.get, task.text_columns), strict=False))
     prediction = rows[0]["prediction"]
@@ -104,7 +100,6 @@ def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
         assert [int(scores_by_label[label] > 0.5) for label in task.labels] == prediction
     else:
         assert max(scores_by_label, key=scores_by_label.__getitem__) == task.labels[prediction]
-        assert sum(scores_by_label.values()) == pytest.approx(1)
 
 
 def test_both_engines_give_the_same_bytes(task_type: str, run: Callable[..., Path]) -> None:
@@ -183,16 +178,6 @@ def test_invalid_weights_and_metrics_are_rejected_in_one_line(run: Callable[...,
         run("multi_label", "run", metric_for_best_model="pearson")
     with pytest.raises(UserError, match=r"label_smoothing_factor .* regression"):
         run("regression", "run", training_args={"label_smoothing_factor": 0.1})
-
-
-def test_the_kept_epoch_is_chosen_by_metric_for_best_model(run: Callable[..., Path]) -> None:
-    """For the root mean squared error, lower is better."""
-    settings = {"epochs": 4, "lr": 2e-2, "max_train_samples": 64, "metric_for_best_model": "rmse"}
-    out = run("regression", "run", engine="loop", **settings)
-    values = [float(row["rmse"]) for row in read_history(out) if row["split"] == "validation"]
-    details = parse_details((out / "metrics" / "train.json").read_text())
-    assert details["metric_for_best_model"] == "rmse"
-    assert details["kept_epoch"] == values.index(min(values)) + 1
 
 
 def test_a_label_equal_to_the_marker_for_missing_labels_is_rejected(

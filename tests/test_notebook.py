@@ -16,10 +16,10 @@ from pipeline.evaluate import evaluate
 from pipeline.modeling.device import Device
 from pipeline.params import Params
 from pipeline.training.arguments import training_arguments
-from pipeline.training.history import validation_scores
 from pipeline.training.losses import SummedLoss
 from pipeline.training.sampler import EpochSampler
 from pipeline.training.trainer import CorrectedTrainer
+from pipeline.training.validation import compute_metrics
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def results(
     root = tmp_path_factory.mktemp("results")
     (root / "tokenized").symlink_to(tokenized(tiny()))
     train_model(root / "tokenized", tiny(), root, epochs=2, max_train_samples=320, lr=3e-3, keep="last")
-    predictions = predict_splits(root / "tokenized", root)
+    predictions = predict_splits(raw, root / "tokenized", root)
     evaluate(raw, predictions, predictions, root / "metrics")
     return root
 
@@ -49,7 +49,7 @@ def trainer(results: Path, params: Params) -> CorrectedTrainer:
         train_dataset=examples,
         eval_dataset=load_from_disk(results / "tokenized" / "validation"),
         processing_class=tokenizer,
-        compute_metrics=lambda scored: validation_scores(task, scored.predictions, scored.label_ids),
+        compute_metrics=lambda scored: compute_metrics(task, scored.predictions, scored.label_ids),
         summed_loss=SummedLoss(task.problem_type, None, 1.0),
         sampler=EpochSampler(len(examples), lengths, effective_batch=16, seed=0),
     )

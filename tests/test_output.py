@@ -1,6 +1,5 @@
 """An output appears complete or not at all, and a failure keeps the earlier one."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -57,16 +56,6 @@ def test_a_file_of_the_user_is_not_mistaken_for_a_draft(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match=r"\.file\.draft"):
         write_text(tmp_path / "file", "new")
     assert (tmp_path / ".file.draft").read_text() == "mine"
-
-
-def test_the_mode_of_a_file_follows_the_umask(tmp_path: Path) -> None:
-    """A group that shares a directory sets a umask of 002."""
-    before = os.umask(0o002)
-    try:
-        write_text(tmp_path / "file", "text")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o664
 
 
 def test_json_is_sorted_and_rounded(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """`python -m pipeline.pin`, with the Hub's real client and a local server that replaces the Hub."""
 
-from pathlib import Path
+import sys
 
 import pytest
-from conftest import TinyMaker, run_python
+from conftest import TinyMaker
 from hub import Hub
 
 from pipeline.core.messages import UserError
-from pipeline.pin import pin
+from pipeline.pin import main, pin
 
 MAIN, TAGGED = "0123456789abcdef0123456789abcdef01234567", "76543210fedcba9876543210fedcba9876543210"
 
@@ -21,10 +21,13 @@ def hub(hub: Hub, tiny: TinyMaker) -> Hub:
     return hub
 
 
-def test_only_the_name_with_its_commit_is_printed_to_stdout(hub: Hub, tmp_path: Path) -> None:
-    done = run_python("-m", "pipeline.pin", "someone/tiny", cwd=tmp_path, **hub.env(tmp_path))
-    assert (done.returncode, done.stdout) == (0, f"someone/tiny@{MAIN}\n"), done.stderr
-    assert pin("someone/tiny@v1/final") == f"someone/tiny@{TAGGED}"
+def test_only_the_name_with_its_commit_is_printed(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, commit in (("someone/tiny", MAIN), ("someone/tiny@v1/final", TAGGED)):
+        monkeypatch.setattr(sys, "argv", ["pin", name])
+        main()
+        assert capsys.readouterr().out == f"someone/tiny@{commit}\n"
 
 
 def test_a_model_that_does_not_exist_is_an_error(hub: Hub) -> None:

@@ -1,9 +1,7 @@
 """Which stages a change reruns, experiments, and commands of the guides, with real DVC in a path with spaces."""
 
-import copy
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 from conftest import Project
@@ -57,26 +55,6 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
         code.write("# a change\n")
     assert project.repro() == ["evaluate"]
 
-    card = project.root / "pipeline" / "reporting" / "model_card.md.jinja"
-    card.write_text(card.read_text().replace("## Limitations", "## Its limits"))
-    assert project.repro() == ["report"], "an edit to the model card does not retrain the model"
-    assert "## Its limits" in (project.root / "metrics" / "model_card.md").read_text()
-
-    for name in ("compute.lock", "requirements.lock"):
-        with (project.root / name).open("a") as package_lock:
-            package_lock.write("# a change\n")
-    stale = json.loads(project.run("dvc", "status", "--json"))
-    assert {name for name, why in stale.items() if "compute.lock" in str(why)} == {*ALL} - {"check"}
-    assert {name for name, why in stale.items() if "requirements.lock" in str(why)} == {"report"}
-
-    params = project.root / "params.yaml"
-    before = params.read_text()
-    for key, value in (("tokenize.max_length", "24"), ("model.checkpoint", "another")):
-        project.set(key, value)
-    stale = json.loads(project.run("dvc", "status", "--json"))
-    assert {name for name, why in stale.items() if "params.yaml" in str(why)} == {"check", "pretrained", "tokenize"}
-    params.write_text(before)
-
     metrics = json.loads(project.run("dvc", "metrics", "show", "--json"))[""]["data"]
     assert [path for path, file in metrics.items() if file["data"]] == ["metrics/evaluation.json"]
     charts = json.loads(project.run("dvc", "plots", "show", "--json"))["data"]
@@ -91,14 +69,6 @@ def committed_result(project: Project) -> None:
     project.commit("a result")
 
 
-def get_test_accuracies(project: Project) -> dict[str, float | None]:
-    """Return the test accuracy of each experiment in the table, or None if it has no scores."""
-    experiments = json.loads(project.run("dvc", "exp", "show", "--json"))[1]["experiments"]
-    files = {entry["name"]: entry["revs"][0]["data"]["metrics"] or {} for entry in experiments}
-    scores = {name: metrics.get("metrics/evaluation.json", {}).get("data") for name, metrics in files.items()}
-    return {name: splits["test"]["accuracy"] if splits else None for name, splits in scores.items()}
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("committed_result")
 def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> None:
@@ -108,37 +78,13 @@ def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> Non
     project.run("dvc", "checkout", "--quiet", "--force")
     project.run(*partial, "--name", "queued", "--queue", "--set-param", "train.seed=7")
     project.run("dvc", "exp", "run", "--run-all")
-    assert get_test_accuracies(project) == {"trained": None, "queued": None}
-
-    out = project.run("dvc", "exp", "run", "--temp", "--name", "complete", "--set-param", "train.lr=4e-5")
-    assert "Running stage 'tokenize'" not in out
     experiments = json.loads(project.run("dvc", "exp", "show", "--json"))[1]["experiments"]
-    [data] = [entry["revs"][0]["data"] for entry in experiments if entry["name"] == "complete"]
-    assert data["params"]["params.yaml"]["data"]["train"]["lr"] == 4e-5, "DVC reads 4e-05 as a number, like the stages"
-    assert data["metrics"]["metrics/evaluation.json"]["data"]["test"]["n"] == 240
+    metrics = {entry["name"]: entry["revs"][0]["data"]["metrics"] for entry in experiments}
+    assert metrics.keys() == {"trained", "queued"} and "accuracy" not in str(metrics)
     assert evaluation(project)["test"]["accuracy"], "the workspace keeps its own score"
     assert project.repro() == []
     assert project.git("status", "--porcelain") == ""
     assert not list((project.root / "models" / ".checkpoints").iterdir()), "finished runs leave no checkpoints"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("committed_result")
-def test_a_clone_gets_the_results_from_a_remote(project: Project, tmp_path: Path) -> None:
-    remote = tmp_path / "shared dvc"
-    project.run("dvc", "remote", "add", "-d", "storage", str(remote))
-    project.commit("a remote")
-    project.run("dvc", "push", "--run-cache")
-
-    clone = copy.copy(project)
-    clone.root = tmp_path / "clone"
-    project.git("clone", "--quiet", ".", str(clone.root))
-    clone.run("dvc", "pull", "--run-cache")
-    assert clone.repro() == []
-    clone.set("predict.max_samples", "100")
-    assert clone.repro() == ["check", "baseline", "predict", "evaluate", "report"]
-    out = clone.run("python", "-m", "pipeline.compare", "main", "main")
-    assert "the predictions are identical" in out
 
 
 @pytest.mark.slow

@@ -31,13 +31,13 @@ Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Start:
+def start(tmp_path: Path, tiny: TinyMaker, raw: Path, tokenized: Callable[..., Path]) -> Start:
     """Start a stage with a launcher, in its own directory, with changes to params.yaml."""
 
     def start(name: str, launcher: str, stage: str = "train", **changes: Any) -> subprocess.Popen[str]:
         checkpoint = tiny(**changes.pop("config", {}))
         directory, data = tmp_path / name, changes.pop("data", None) or tokenized(checkpoint)
-        for link, target in {"data/tokenized": data, "models/pretrained": checkpoint}.items():
+        for link, target in {"data/raw": raw, "data/tokenized": data, "models/pretrained": checkpoint}.items():
             (directory / link).parent.mkdir(parents=True, exist_ok=True)
             if not (directory / link).exists():
                 (directory / link).symlink_to(target)
@@ -91,10 +91,10 @@ def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
 
 
 def test_two_processes_predict_the_same_as_one_process(
-    start: Start, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+    start: Start, tiny: TinyMaker, raw: Path, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:
     data = tokenized(tiny())
-    expected = predict_splits(data, train_model(data, tiny(), tmp_path / "alone"))
+    expected = predict_splits(raw, data, train_model(data, tiny(), tmp_path / "alone"))
     (tmp_path / "run" / "models").mkdir(parents=True)
     (tmp_path / "run" / "models" / "classifier").symlink_to(tmp_path / "alone" / "classifier")
     assert wait_for(start("run", TORCHRUN, "predict")).count("scored test: ") == 1, "only rank 0 logs"

@@ -44,7 +44,7 @@ def run(tiny: TinyMaker, tmp_path: Path) -> Run:
         tokenize(out / "raw", checkpoint, out / "tokenized", TokenizeParams(max_length=64, padding="dynamic"), 1)
         settings = {"max_train_samples": None, "logging_steps": 1, **changes}
         train_model(out / "tokenized", checkpoint, out, **settings)
-        predict_splits(out / "tokenized", out)
+        predict_splits(out / "raw", out / "tokenized", out)
         return out
 
     return run
@@ -98,9 +98,7 @@ def test_labels_that_fp32_cannot_tell_apart_are_an_error(run: Run) -> None:
         run("run", lambda value: 1e9 + value)
 
 
-@pytest.mark.parametrize(
-    "model_type", ["bert", "roberta", "mpnet", "distilbert", "electra", "deberta-v2", "gpt2", "llama"]
-)
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "electra", "deberta-v2", "llama"])
 def test_a_folded_head_gives_the_same_predictions_in_every_architecture(model_type: str) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     if model_type == "distilbert":

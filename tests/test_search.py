@@ -1,250 +1,139 @@
-"""`python -m pipeline.search` runs trials as real experiments of a toy pipeline and reuses them after a kill."""
+"""`python -m pipeline.search` runs trials as real experiments of a toy pipeline, and continues after a kill."""
 
-import csv
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import optuna
+import pandas as pd
 import psutil
 import pytest
 import yaml
 from conftest import ROOT, Project, keys_of
-from toy import experiment, restore
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from pipeline.core.messages import UserError
-from pipeline.experiments.identity import identity, load_overridden_params
-from pipeline.experiments.revisions import experiment_commits
-from pipeline.experiments.search import Study
-from pipeline.experiments.space import Sampler, read_space
-from pipeline.params import load_params
-from pipeline.search import _command_override, search
-
-SPACE = """\
-train.lr: log(1e-4, 1e-2)
-train.batch_size: [8, 16]
-train.max_grad_norm: uniform(0.5, 2)
-"""
+from pipeline.experiments.launch import experiments
+from pipeline.experiments.search import Search, read_space
+from pipeline.search import main
 
 
-def space(text: str) -> list[Any]:
+def study(text: str, sampler: str = "tpe") -> Search:
     Path("space.yaml").write_text(text)
-    return read_space(Path("space.yaml"))
+    return Search(Path("space.yaml"), sampler, 1)
 
 
-def rows(directory: str) -> list[dict[str, str]]:
-    with Path("searches", directory, "trials.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-@pytest.mark.parametrize("name", ["tpe", "random", "grid"])
-def test_a_sampler_proposes_the_same_trials_for_the_same_results(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = SPACE if name != "grid" else "train.epochs: int(1, 3)\ntrain.batch_size: [8, 16]\n"
-
-    def proposals(sign: int) -> list[dict[str, str]]:
-        sampler, points = Sampler(space(text), name), []
-        for _ in range(sampler.size or 20):
-            number, values = sampler.ask()
-            points.append(values)
-            sampler.tell(number, sign * float(values["train.batch_size"]) if number % 5 else None)
-        return points
-
-    points = proposals(1)
-    assert points == proposals(1)
-    assert (points != proposals(-1)) == (name == "tpe"), "only tpe learns from the results"
-    if name == "grid":
-        assert [(point["train.batch_size"], point["train.epochs"]) for point in points] == [
-            (size, epochs) for size in ("8", "16") for epochs in ("1", "2", "3")
-        ]
-    else:
-        assert all(1e-4 <= float(point["train.lr"]) <= 1e-2 and len(point["train.lr"]) < 11 for point in points)
+def test_the_file_names_ranges_and_lists(toy: Project) -> None:
+    Path("space.yaml").write_text(
+        "train.lr: log(1e-5, 1e-4)\ntrain.warmup_ratio: uniform(0, 0.2)\ntrain.epochs: int(1, 5)\n"
+        "train.training_args.lr_scheduler_type: [linear, cosine]\n"
+    )
+    assert read_space(Path("space.yaml")) == {
+        "train.epochs": IntDistribution(1, 5),
+        "train.lr": FloatDistribution(1e-5, 1e-4, log=True),
+        "train.training_args.lr_scheduler_type": CategoricalDistribution(["linear", "cosine"]),
+        "train.warmup_ratio": FloatDistribution(0, 0.2),
+    }
+    assert read_space(ROOT / "search.yaml").keys() <= keys_of("train")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "train.lr: around(1, 2)",
-            r"space\.yaml: train\.lr must be .*, got around\(1, 2\) .*\. Write log\(1e-5, 1e-4\)",
-        ),
-        ("train.lr: log(0, 1)", r"space\.yaml: train\.lr must be .*, got log\(0, 1\) .*\. Write"),
-        (
-            "train.lr: [1e-5]",
-            r"space\.yaml: train\.lr must be .* two or more different values, got \[1e-05\]\. .* params\.yaml",
-        ),
-        (
-            "train.batch_size: [8, 16, 8]",
-            r"space\.yaml: train\.batch_size must be .* different values, got \[8, 16, 8\]\. ",
-        ),
-        ("- train.lr", r"space\.yaml must have a line for each parameter, .*\. Write"),
+        ("train.lr: around(1, 2)", r"space\.yaml: train\.lr .*around\(1, 2\).* log\(1e-5, 1e-4\)"),
+        ("train.lr: log(0, 1)", r"space\.yaml: train\.lr .*log\(0, 1\)"),
+        ("train.batch_size: []", r"space\.yaml: train\.batch_size .*\[\]"),
+        ("- train.lr", r"space\.yaml must have a line for each parameter"),
         ("train.lr: [", r"space\.yaml cannot be read"),
+        ("train.seed: [1, 2]", r"train\.seed cannot"),
+        ("train.metric_for_best_model: [f1, loss]", r"train\.metric_for_best_model cannot"),
+        ("data.split.seed: [1, 2]", r"data\.split\.seed cannot"),
+        ("predict.max_samples: [200, 400]", r"predict\.max_samples cannot"),
     ],
 )
-def test_an_invalid_search_space_is_reported_in_one_line(
-    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_impossible_search_is_reported_before_anything_runs(text: str, message: str, toy: Project) -> None:
     with pytest.raises(UserError, match=message):
-        space(text)
+        study(text)
 
 
-def test_choices_are_passed_to_params_yaml_unchanged(toy: Project) -> None:
-    Path("choices.yaml").write_text(
-        "train.class_weights: [balanced, {bad: 2, good: 1}, null]\nmodel.checkpoint: [modèle/a, 'C:\\b \"c\"']\n"
-    )
-    checkpoint, weights = (parameter.values_to_check() for parameter in read_space(Path("choices.yaml")))
-    checkpoints = [load_overridden_params([f"model.checkpoint={text}"]).model.checkpoint for text in checkpoint]
-    assert checkpoints == ["modèle/a", 'C:\\b "c"']
-    class_weights = [load_overridden_params([f"train.class_weights={text}"]).train.class_weights for text in weights]
-    assert class_weights == ["balanced", {"bad": 2, "good": 1}, None]
+def test_a_grid_has_no_ranges(toy: Project) -> None:
+    with pytest.raises(UserError, match=r"space\.yaml: .* train\.lr"):
+        study("train.lr: log(1e-5, 1e-4)", "grid")
 
 
-def test_the_printed_command_can_set_the_weight_of_a_class_that_has_none(toy: Project) -> None:
-    assert load_params().train.class_weights is None
-    override = _command_override("train.class_weights.good=2")
-    assert load_overridden_params([override]).train.class_weights == {"good": 2}
-
-
-def test_a_search_ends_if_params_yaml_has_changed_since_it_began(toy: Project) -> None:
-    study = Study(Sampler(space("train.lr: [1e-3, 2e-3]\n"), "grid"), 1)
-    toy.set("train.epochs", "3")
-    with pytest.raises(UserError, match="has changed since this command began"):
-        study.run(2)
-
-
-def test_the_projects_search_space_uses_parameters_of_the_train_section() -> None:
-    names = {parameter.key for parameter in read_space(ROOT / "search.yaml")}
-    assert names and names <= keys_of("train")
+@pytest.mark.parametrize(
+    ("arguments", "message"), [([], "required: FILE, --n"), (["space.yaml", "--n", "1"], "--n: must be at least 2")]
+)
+def test_wrong_arguments_end_with_status_2(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["search", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_trials_are_experiments_that_end_with_train_and_only_failures_are_repeated(
-    toy: Project, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The toy scores best with an lr of 1e-3 and with more epochs. Seed 102 fails with 4 epochs."""
-    parameters = space("train.epochs: [1, 4]\ntrain.lr: [1e-3, 2.0]\n")
-
-    def ranked() -> list[tuple[str, str, int, bool]]:
-        trials = Study(Sampler(parameters, "grid"), 1).run(10)
-        return [(*trial.values.values(), len(trial.scores), trial.score is not None) for trial in trials]
-
-    ranking = ranked()
-    assert ranking == [
-        ("1", "0.001", 2, True),
-        ("4", "0.001", 2, False),
-        ("1", "2.0", 1, False),
-        ("4", "2.0", 1, False),
-    ]
-    failures = [message for message in caplog.messages if message.endswith("failed (error: the loss is not a number)")]
-    assert len(failures) == 3
+def test_a_grid_ends_early_and_failed_trials_run_again(toy: Project, caplog: pytest.LogCaptureFixture) -> None:
+    """The toy scores best with an lr of 1e-3 and with more epochs. Seed 101 fails with an lr above 1."""
+    text = "train.epochs: [1, 2]\ntrain.lr: [1e-3, 2.0]\n"
+    search = study(text, "grid")
+    table, best = search.run(100)
+    points = sorted(zip(table["train.epochs"], table["train.lr"], strict=True))
+    assert points == [("1", "0.001"), ("1", "2"), ("2", "0.001"), ("2", "2")]
+    assert best == ["train.epochs=2", "train.lr=0.001"] and table["seeds"].tolist() == [2, 2, 1, 1]
+    assert table["validation F1"].isna().tolist() == [False, False, True, True]
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert sum("the loss is not a number" in warning for warning in warnings) == 2
+    assert pd.read_csv("searches/space.csv").columns.tolist() == table.columns.tolist()
     scored = yaml.safe_load(toy.git("show", "HEAD:dvc.lock"))["stages"]["predict"]
-    for name, commit in experiment_commits().items():
-        assert name.startswith("trial-")
+    for commit in experiments().values():
         stages = yaml.safe_load(toy.git("show", f"{commit}:dvc.lock"))["stages"]
         assert stages["train"]["params"]["params.yaml"]["train"]["seed"] in (101, 102)
         assert stages["predict"] == scored, "a trial does not score test"
     caplog.clear()
-    assert ranked() == ranking
-    repeated = {message.partition(", 0:")[0] for message in caplog.messages if "Running stage 'train'" in message}
-    assert repeated == {"trial 2, seed 101", "trial 4, seed 101", "trial 3, seed 102"}
+    again, _ = study(text, "grid").run(100)
+    assert again.equals(table)
+    started = re.findall(r"^trial-(\d)-.*Running stage 'train'", "\n".join(caplog.messages), re.M)
+    assert set(started) == set(table["trial"].astype(str)[2:]), "only the failed trials run again"
 
-
-def test_two_distinct_points_get_a_second_seed_even_if_the_best_one_is_proposed_again(toy: Project) -> None:
-    """Six trials of a space with two points propose both points several times."""
-    for lr in ("9e-4", "1e-4"):
-        for seed in ("101", "102"):
-            experiment(toy, f"trial-{identity([f'train.lr={lr}'])}-{seed}", train__lr=lr, train__seed=seed)
-    restore(toy)
-    trials = Study(Sampler(space("train.lr: [9e-4, 1e-4]\n"), "tpe"), 1).run(6)
-    assert {trial.values["train.lr"]: len(trial.scores) for trial in trials} == {"0.0009": 2, "0.0001": 2}
-
-
-def run(project: Project, *arguments: str) -> str:
-    return project.run(sys.executable, "-m", "pipeline.search", *arguments)
-
-
-@pytest.mark.parametrize(
-    ("text", "n", "sampler", "message"),
-    [
-        (
-            "train.learning_rate: [1, 2]",
-            2,
-            "tpe",
-            r"train\.learning_rate is not a parameter\. Did you mean \"train\.lr\"",
-        ),
-        ("train.seed: [1, 2]", 2, "tpe", r"train\.seed is chosen for each run"),
-        ("train.lr: log(1e-5, 1e-4)", 2, "grid", r"train\.lr has a range, but a grid needs values to choose from"),
-        ("train.lr: log(1e-5, 1e-4)", 1, "tpe", r"--n must be at least 2, got 1"),
-        (
-            "train.metric_for_best_model: [f1, loss]",
-            2,
-            "tpe",
-            r"train\.metric_for_best_model chooses the score .* Remove it\.$",
-        ),
-        ("data.split.seed: [1, 2]", 2, "tpe", r"data\.split\.seed decides which examples are scored"),
-        ("predict.max_samples: [200, 400]", 2, "tpe", r"predict\.max_samples decides which examples are scored"),
-        ("train.warmup_ratio: uniform(0, 1.2)", 2, "tpe", r"train\.warmup_ratio.* 1\.2"),
-        ("train.batch_size: [8, 16, 2.5]", 2, "tpe", r"train\.batch_size.* 2\.5"),
-    ],
-)
-def test_an_impossible_search_is_reported_before_anything_runs(
-    text: str, n: int, sampler: str, message: str, toy: Project
-) -> None:
-    Path("bad.yaml").write_text(f"{text}\n")
-    with pytest.raises(UserError, match=message):
-        search(Path("bad.yaml"), n, sampler, 1)
-    assert not Path("searches", "bad").exists()
-
-
-def kill_at_line(project: Project, command: list[str], line: str, *, children: bool) -> list[str]:
-    """Kill a command, and its children if wanted, when it prints a line. Returns the lines up to that one."""
-    lines = []
-    with subprocess.Popen(command, cwd=project.root, env=project.env, stderr=subprocess.PIPE, text=True) as process:
-        for output in process.stderr or ():
-            lines.append(output)
-            if line in output and "Running stage 'train'" in output:
-                for child in psutil.Process(process.pid).children(recursive=True) if children else ():
-                    child.kill()
-                process.kill()
-                break
-    assert process.returncode == -signal.SIGKILL, lines
-    return lines
+    toy.set("train.epochs", "3")
+    with pytest.raises(UserError, match="changed since this search began"):
+        search.run(100)
+    study(text, "grid")
+    storage = JournalStorage(JournalFileBackend("searches/space.log"))
+    assert len(optuna.get_all_study_summaries(storage)) == 2, "other parameters start another study"
+    toy.git("checkout", "--quiet", ".")
 
 
 @pytest.mark.slow
-def test_a_killed_search_and_a_parallel_search_end_with_the_same_bytes(toy: Project) -> None:
+def test_a_killed_search_continues_and_confirms_the_best_trial(toy: Project) -> None:
     toy.set("train.epochs", "3")
     toy.set("train.lr", "2.0e-4")
+    toy.set("train.warmup_ratio", "0.3")
     toy.commit("other parameters")
-    for name in ("killed", "whole"):
-        Path(f"{name}.yaml").write_text("train.lr: log(1e-4, 1e-2)\ntrain.weight_decay: [0.0, 0.1]\n")
-    arguments = ["--n", "4", "--sampler", "random"]
-    command = [sys.executable, "-m", "pipeline.search", "killed.yaml", *arguments]
-    kill_at_line(toy, command, "trial 2, seed 101", children=False)
-    lines = kill_at_line(toy, command, "seed 2 of 5", children=True)
-    assert not [line for line in lines if line.startswith("trial 1, seed 101, 0:")], "a finished run is not repeated"
-    out = run(toy, "killed.yaml", *arguments)
-    assert "Running stage" in out
-    assert "seed 101, 0:" not in out
-    adopt = re.search(r"Verdict: B is better: .*\n\nTo adopt B: dvc exp run -S (train\.lr=\S+) -S \S+$", out)
-    assert adopt, out
-    assert abs(np.log10(float(adopt[1].partition("=")[2])) + 3) < 0.5, "1e-3 is best"
-    table = re.findall(r"^ *trial +validation F1 +seeds +train\.lr +train\.weight_decay$", out, re.M)
-    assert table
-
-    trials = [name for name in experiment_commits() if name.startswith("trial-")]
-    toy.run("dvc", "exp", "remove", *trials)
-    shutil.rmtree(toy.root / ".dvc" / "cache" / "runs")
-    output = run(toy, "whole.yaml", *arguments, "--jobs", "2")
-    assert "trial 4, seed 101, 0:" in output
-    assert Path("searches/killed/trials.csv").read_bytes() == Path("searches/whole/trials.csv").read_bytes()
-    assert sorted(row["seeds"] for row in rows("whole")) == ["1", "1", "2", "2"]
+    Path("killed.yaml").write_text("train.lr: log(5e-4, 2e-3)\ntrain.batch_size: [8, 16]\n")
+    command = [sys.executable, "-m", "pipeline.search", "killed.yaml", "--n", "4", "--jobs", "2"]
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr or ():
+            if re.match("trial-[23]-.*epoch 1/3", line):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+                process.kill()
+                break
+    assert process.returncode == -signal.SIGKILL
+    out = toy.run(*command)
+    assert not re.search("trial-[01]-.*-101: Running stage 'train'", out), "a finished trial is not repeated"
+    adopt: Any = re.search(r"Verdict: B is better: .*\n(?:.*\n)*?\nTo adopt B: dvc exp run -S (\S+) -S (\S+)\n$", out)
+    assert adopt and adopt[1].startswith("train.batch_size=") and 5e-4 <= float(adopt[2].partition("=")[2]) <= 2e-3
+    assert re.search(r"^ *trial +validation F1 +seeds +train\.batch_size +train\.lr$", out, re.M)
+    table = pd.read_csv("searches/killed.csv")
+    assert table["trial"].sort_values().tolist() == [0, 1, 2, 3] and table["seeds"].tolist() == [2, 2, 1, 1]
+    assert sum(re.match("trial-.*-101$", name) is not None for name in experiments()) == 4 + 2
     assert toy.git("status", "--porcelain", "--untracked-files=no") == ""
     assert "searches/" not in toy.git("status", "--porcelain"), "git ignores the results"

@@ -34,11 +34,8 @@ def make_setup(checkout: Path, *arguments: str, python: Path = Path(sys.executab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["nothing", "an environment"])
-def test_the_virtual_environment_may_be_a_symbolic_link(target: str, checkout: Path, tmp_path: Path) -> None:
+def test_the_virtual_environment_may_be_a_symbolic_link(checkout: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere" / "venv"
-    if target == "an environment":
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", elsewhere], check=True)
     (checkout / ".venv").symlink_to(Path("..", "elsewhere", "venv"))
     installed = f"pip install --requirement requirements.lock by {checkout / '.venv'}\n"
     assert installed in make_setup(checkout)
@@ -74,23 +71,21 @@ def python_with_torch(tmp_path: Path) -> Path:
     site = site_packages(tmp_path / "machine")
     install_package(site, "torch", "2.11.0+cu128", "torch/__init__.py", "torchgen/__init__.py")
     install_package(site, "nvidia-cublas-cu12", "12.8.4.1", "nvidia/cublas/__init__.py")
-    install_package(site, "nvidia-cudnn-cu12", "9.19.0.56", "nvidia/cudnn/__init__.py")
-    install_package(site, "triton", "3.6.0", "triton/__init__.py")
-    install_package(site, "peft", "0.10.0", "peft/__init__.py")
-    install_package(site, "numpy", "2.0.2", "numpy/__init__.py")
+    for name in ("triton", "peft", "numpy"):
+        install_package(site, name, "1.0", f"{name}/__init__.py")
     return tmp_path / "machine"
 
 
 def test_only_an_installed_torch_and_its_libraries_are_linked(checkout: Path, python_with_torch: Path) -> None:
     out = make_setup(checkout, "TORCH=installed", python=python_with_torch / "bin" / "python")
-    modules = ["torch", "torchgen", "nvidia.cublas", "nvidia.cudnn", "triton", "peft", "numpy"]
+    modules = ["torch", "torchgen", "nvidia.cublas", "triton", "peft", "numpy"]
     code = f"""
 import importlib.metadata, importlib.util
 print(importlib.metadata.version("torch"))
 print([name for name in {modules} if importlib.util.find_spec(name)])
 """
     printed = subprocess.check_output([checkout / ".venv/bin/python", "-c", code], text=True)
-    assert printed == "2.11.0+cu128\n['torch', 'torchgen', 'nvidia.cublas', 'nvidia.cudnn', 'triton']\n"
+    assert printed == "2.11.0+cu128\n['torch', 'torchgen', 'nvidia.cublas', 'triton']\n"
 
     def locked(name: str, root: Path) -> set[str]:
         return set(re.findall(r"^[\w.-]+==\S+$", (root / name).read_text(), re.M))
@@ -107,15 +102,6 @@ print([name for name in {modules} if importlib.util.find_spec(name)])
     assert not any(path.is_symlink() for path in site_packages(checkout / ".venv").iterdir())
 
 
-def test_an_installed_torch_is_linked_again_after_the_lock_files_change(
-    checkout: Path, python_with_torch: Path
-) -> None:
-    make_setup(checkout, "TORCH=installed", python=python_with_torch / "bin" / "python")
-    (checkout / ".venv" / "ready").unlink()
-    make_setup(checkout, "TORCH=installed", python=Path("python3"))  # found in .venv, which comes first in PATH
-    assert (checkout / ".venv" / "lent" / "torch").resolve() == site_packages(python_with_torch) / "torch"
-
-
 def test_the_torch_of_an_existing_environment_is_kept_and_cannot_be_replaced(checkout: Path) -> None:
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "torch").write_text("cpu\n")
@@ -124,23 +110,6 @@ def test_the_torch_of_an_existing_environment_is_kept_and_cannot_be_replaced(che
         assert "pip" not in make_setup(checkout, *arguments)
     for torch in ("", "installed"):
         assert "Remove it first: rm -rf .venv" in make_setup(checkout, f"TORCH={torch}", ok=False)
-
-
-@pytest.mark.parametrize(
-    ("torch", "message"),
-    [
-        ("installed", r"has no torch\. Leave TORCH out to download it"),
-        ("2.11", r'TORCH must be "cpu", .* got "2\.11"'),
-    ],
-)
-def test_setup_reports_a_missing_torch_and_an_invalid_value_of_torch(
-    torch: str, message: str, checkout: Path, python_with_torch: Path
-) -> None:
-    shutil.rmtree(site_packages(python_with_torch) / "torch-2.11.0+cu128.dist-info")
-    out = make_setup(checkout, f"TORCH={torch}", python=python_with_torch / "bin" / "python", ok=False)
-    assert re.search(message, out)
-    assert "Traceback" not in out
-    assert (checkout / "compute.lock").read_text() == (ROOT / "compute.lock").read_text()
 
 
 def test_an_environment_that_already_has_torch_is_not_changed(checkout: Path, python_with_torch: Path) -> None:

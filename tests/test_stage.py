@@ -40,16 +40,9 @@ def test_an_edit_that_does_not_concern_the_stage_is_allowed(project_copy: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("file", "old", "new", "name"),
-    [
-        ("params.yaml", "lr: 1.0e-3", "lr: 2.0e-3", "params.yaml: train.lr"),
-        ("pipeline/training/losses.py", "import", "\nimport", "The code in pipeline/"),
-    ],
-)
-def test_training_continues_after_the_undo(file: str, old: str, new: str, name: str, project: Project) -> None:
-    project.set("train.epochs", "20" if file == "params.yaml" else "21")
-    path = project.root / file
+def test_training_continues_after_the_undo(project: Project) -> None:
+    project.set("train.epochs", "20")
+    path = project.root / "params.yaml"
     original = path.read_text()
     command = ("dvc", "repro", "train")
     with subprocess.Popen(
@@ -58,10 +51,10 @@ def test_training_continues_after_the_undo(file: str, old: str, new: str, name: 
         while not list(project.root.glob("models/.checkpoints/*/checkpoint-*/trainer_state.json")):
             assert process.poll() is None
             time.sleep(0.01)
-        path.write_text(original.replace(old, new, 1))
+        path.write_text(original.replace("lr: 1.0e-3", "lr: 2.0e-3"))
         printed = process.communicate()[0]
     assert process.returncode and "Traceback" not in printed
-    assert re.search(rf"^error: {re.escape(name)} was changed", printed, re.M), printed
+    assert re.search(r"^error: params\.yaml: train\.lr was changed", printed, re.M), printed
     path.write_text(original)
     assert "resuming from" in project.run(*command)
     assert project.repro("train") == []

@@ -41,32 +41,23 @@ def read(name: str, content: str | bytes | None = None, **file_format: Any) -> T
     return read_table(Path(name), read_bytes(Path(name)), FileFormat(**file_format))
 
 
-def write_excel(name: str, encoding: str = "utf-8-sig", delimiter: str = ",") -> None:
-    with Path(name).open("w", newline="", encoding=encoding) as file:
-        csv.writer(file, "excel", delimiter=delimiter).writerows([["text", "label"], *FRAME.to_numpy()])
+def write_excel(name: str) -> None:
+    with Path(name).open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file, "excel").writerows([["text", "label"], *FRAME.to_numpy()])
 
 
 FORMATS: dict[str, tuple[str, Write]] = {
     "commas": ("a.csv", lambda name: FRAME.to_csv(name, index=False)),
-    "semicolons": ("a.csv", lambda name: FRAME.to_csv(name, index=False, sep=";")),
-    "bars": ("a.csv", lambda name: FRAME.to_csv(name, index=False, sep="|")),
-    "tabs in a .csv": ("a.csv", lambda name: FRAME.to_csv(name, index=False, sep="\t")),
     "tabs": ("a.tsv", lambda name: FRAME.to_csv(name, index=False, sep="\t")),
     "an index": ("a.csv", lambda name: FRAME.to_csv(name)),
     "a byte order mark and Windows line ends": ("a.csv", write_excel),
-    "every field quoted": ("A.CSV", lambda name: FRAME.to_csv(name, index=False, quoting=csv.QUOTE_ALL)),
-    "no final line end": ("a.csv", lambda name: Path(name).write_text(FRAME.to_csv(index=False).rstrip())),
     "compressed": ("a.CSV.GZ", lambda name: FRAME.to_csv(name, index=False, compression="gzip")),
     "JSON Lines": ("a.ndjson", lambda name: FRAME.to_json(name, orient="records", lines=True)),
     "JSON Lines in .json": ("a.json", lambda name: FRAME.to_json(name, orient="records", lines=True)),
     "a JSON list": ("a.json", lambda name: FRAME.to_json(name, orient="records", indent=2)),
-    "a compressed JSON list": ("a.json.gz", lambda name: FRAME.to_json(name, orient="records", compression="gzip")),
     "Parquet": ("a.PARQUET", lambda name: FRAME.set_axis(list("hijklmn")).to_parquet(name)),
-    "categories in Parquet": ("a.parquet", lambda name: FRAME.astype("category").to_parquet(name)),
     "write_rows, CSV": ("a.csv", lambda name: write_rows(FRAME, Path(name))),
-    "write_rows, TSV": ("a.tsv", lambda name: write_rows(FRAME, Path(name))),
     "write_rows, JSON Lines": ("a.jsonl", lambda name: write_rows(FRAME, Path(name))),
-    "write_rows, Parquet": ("a.parquet", lambda name: write_rows(FRAME, Path(name))),
 }  # fmt: skip
 
 
@@ -82,12 +73,15 @@ def test_every_format_gives_the_same_texts(form: str) -> None:
 PIECES = [*"\",;|\t\n' a", "\r\n", "\\", "é", "😍", "\u2028", "\x00", "=1+1", "0.0", "NULL"]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_texts_come_back_unchanged_with_the_lines_on_which_they_start(seed: int) -> None:
     rng = random.Random(seed)
     values = [["".join(rng.choices(PIECES, k=rng.randrange(9))) for _ in range(3)] for _ in range(40)]
     buffer = io.StringIO(newline="")
-    options = {"lineterminator": rng.choice(["\n", "\r\n"]), "quoting": rng.choice([csv.QUOTE_ALL, csv.QUOTE_MINIMAL])}
+    options: Any = {
+        "lineterminator": rng.choice(["\n", "\r\n"]),
+        "quoting": rng.choice([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+    }
     writer = csv.writer(buffer, delimiter=DELIMITERS[seed % 4], **options)
     writer.writerow("abc")
     places = []
@@ -106,20 +100,15 @@ QUOTED = 'text,label\n"two\nlines",a\n'
 BAD: dict[str, tuple[str, str | bytes, str]] = {
     "too few fields after a line break": ("a.csv", QUOTED + "b\n", r"^a\.csv line 4\b.*\b1 fields.*\b2 columns"),
     "too many fields": ("a.csv", QUOTED + "b,c,d\n", r"^a\.csv line 4\b.*\b3 fields.*\b2 columns"),
-    "another delimiter in the rows": ("a.csv", "text,label\na;b\n", r"^a\.csv line 2\b.*\b1 fields"),
     "an open quote": ("a.csv", QUOTED + '"b\nc,d\n', r"^a\.csv line 4 is not valid CSV"),
     "an unescaped quote": ("a.csv", QUOTED + '"Good" film,a\n', r"^a\.csv line 4 is not valid CSV"),
-    "a long field": ("a.csv", QUOTED + 10_000_001 * "x", r"^a\.csv line 4 .*field larger"),
     "a column twice": ("a.csv", "text,label,label\na,b,c\n", r'^a\.csv .*"label"'),
     "a byte that is not UTF-8": ("a.csv", QUOTED.encode() + b"fr\xfch,a\n", r"^a\.csv line 4 .*0xfc.*data\.encoding"),
     "UTF-16": ("a.csv", QUOTED.encode("utf-16"), r"^a\.csv line 1 .*0xff.*data\.encoding"),
     "half a gzip file": ("a.csv.gz", gzip.compress(QUOTED.encode())[:-9], r"^a\.csv\.gz .*gzip"),
-    "no gzip file": ("a.jsonl.gz", "{}", r"^a\.jsonl\.gz .*gzip"),
     "a broken line": ("a.jsonl", "{}\n\n{'a': 1}\n", r"^a\.jsonl line 3 is not valid JSON"),
     "a line without an object": ("a.jsonl", '{"a": 1}\n1\n', r"^a\.jsonl line 2: .*object.*got 1\."),
-    "an item without an object": ("a.json", '[{"a": 1}, [2]]', r"^a\.json row 1: .*object.*got \[2\]\."),
     "half a list": ("a.json", '[{"a": 1}, ', r"^a\.json is not valid JSON"),
-    "an indented object": ("a.json", '{\n"a": {"0": 1}}', r"^a\.json line 1 is not valid JSON"),
     "half a Parquet file": ("a.parquet", b"PAR1\x00\x01PAR1", r"^a\.parquet .*Parquet"),
     "a spreadsheet": ("a.xlsx", b"PK", r"^a\.xlsx: .*\.csv, \.tsv"),
 }
@@ -150,12 +139,6 @@ def test_without_a_header_and_without_names_columns_are_numbered() -> None:
     assert table.rows.index.tolist() == ["a.csv line 2", "a.csv line 4"]
     for empty in ("", "text,label\n"):
         assert read("a.csv", empty).rows.empty
-
-
-@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "utf-16", "utf-16-be", "UTF-8-SIG"])
-def test_other_encodings_are_read_if_they_are_set(encoding: str) -> None:
-    write_excel("a.csv", encoding.replace("latin-1", "cp1252"))  # Browsers read latin-1 as cp1252, too.
-    assert read("a.csv", encoding=encoding).texts("text").tolist() == TEXTS
 
 
 NESTED = [{"id": 1, "review": {"text": "a", "by": {"name": "x"}}}, {"id": None, "review": None}, {"id": 3}]

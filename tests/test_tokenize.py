@@ -14,7 +14,7 @@ from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE, TOKENIZATION
 from pipeline.core.task import TASK
-from pipeline.modeling.tokenization import encode, load_tokenizer
+from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
@@ -76,21 +76,6 @@ def test_truncation_is_counted_and_reported(
     assert max(len(ids) for ids in load_split(tmp_path / "out", "test", "tokenize")["input_ids"][:]) == limit
 
 
-def test_a_tokenizer_with_left_truncation_keeps_the_end_of_a_long_text(
-    raw: Path, tiny: TinyMaker, tmp_path: Path
-) -> None:
-    checkpoint = shutil.copytree(tiny(), tmp_path / "left")
-    update_json(checkpoint / "tokenizer_config.json", truncation_side="left")
-    rows = pq.read_table(raw / "test.parquet").to_pylist()
-    long_text = " ".join(row["sentence1"] for row in rows)
-    tokenizer = load_tokenizer(checkpoint)
-    [truncated], [last] = (
-        encode({"sentence1": [text]}, tokenizer, ["sentence1"], 16, "dynamic")["input_ids"]
-        for text in (long_text, rows[-1]["sentence1"])
-    )  # fmt: skip
-    assert truncated[-9:] == last[-9:]
-
-
 def test_padding_to_max_length_gives_fixed_shapes(tiny: TinyMaker, tokenized: Callable[..., Path]) -> None:
     padded, dynamic = tokenized(tiny(), "max_length"), tokenized(tiny())
     table = load_split(padded, "train", "tokenize")
@@ -111,13 +96,11 @@ def test_the_number_of_processes_does_not_change_the_bytes(raw: Path, tiny: Tiny
     assert contents(raw) == before
 
 
-@pytest.mark.parametrize("entries", [{}, {"pad_token_id": None}], ids=str)
 def test_a_model_whose_positions_start_after_the_padding_token_supports_fewer_tokens(
-    entries: dict[str, None], raw: Path, tiny: TinyMaker, tmp_path: Path
+    raw: Path, tiny: TinyMaker, tmp_path: Path
 ) -> None:
     """The tokenizers of some RoBERTa models have no limit, so the limit follows from the 130 positions of the model."""
     checkpoint = shutil.copytree(tiny("roberta"), tmp_path / "checkpoint")
-    update_json(checkpoint / "config.json", **entries)
     update_json(checkpoint / "tokenizer_config.json", model_max_length=10**30)
     with pytest.raises(UserError, match=r"max_length must be at most 128 .*, got 129\."):
         tokenize(raw, checkpoint, tmp_path / "out", params(129), 1)
@@ -139,9 +122,9 @@ def test_texts_outside_the_vocabulary_are_reported(
     texts = {"sentence1": ["他昨天回家了"] * 120, "sentence2": ["It rained on Monday ."] * 120}
     replace_columns(modified_raw / "validation.parquet", **texts)
     tokenize(modified_raw, tiny(), tmp_path / "out", params(), 1)
-    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning.startswith("validation: ")
     rows = load_split(tmp_path / "out", "validation", "tokenize")["input_ids"][:]
     unknown = sum(ids.count(load_tokenizer(tiny()).unk_token_id) for ids in rows)
-    assert unknown >= 6 * len(rows)
-    assert f"{100 * unknown / sum(map(len, rows)):.1f}% of the tokens unknown" in caplog.text
+    percentage = 100 * unknown / sum(map(len, rows))
+    assert f"{percentage:.1f}% of the tokens unknown" in caplog.text
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith("validation: ")

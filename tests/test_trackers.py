@@ -25,7 +25,8 @@ def test_tensorboard_writes_the_curves_to_runs(project: Project, tmp_path: Path)
     python = with_extras(tmp_path / "trackers", "tensorboard")
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     project.set("runtime.report_to", "tensorboard")
-    project.run("dvc", "repro", "--force", "train", PATH=path)  # not from the run cache of another test
+    project.env.pop("TENSORBOARD_LOGGING_DIR", None)  # set by an earlier training in this process
+    project.run("dvc", "repro", "train", PATH=path)
     [events] = (project.root / "runs").rglob("events.out.tfevents.*")
     curves = json.loads(project.run("python", "-c", READER, str(events.parent), PATH=path).splitlines()[-1])
     with (project.root / "metrics/plots/history.csv").open() as file:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, predict_splits, read_history, sections, train_model
+from conftest import TinyMaker, contents, predict_splits, read_history, sections, train_model
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
@@ -29,15 +29,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized
     """Train with some parameters changed, and return the directory that contains `classifier` and `metrics`."""
 
     def run(
-        model_type: str = "bert",
-        padding: str = "dynamic",
-        config: dict[str, Any] | None = None,
-        out: Path | None = None,
-        **changes: Any,
+        model_type: str = "bert", config: dict[str, Any] | None = None, out: Path | None = None, **changes: Any
     ) -> Path:
-        checkpoint = tiny(model_type, **(config or {}))
         out = out or tmp_path_factory.mktemp("trained")
-        return train_model(tokenized(checkpoint, padding), checkpoint, out, **changes)
+        return train_model(tokenized(tiny(model_type)), tiny(model_type, **(config or {})), out, **changes)
 
     return run
 
@@ -64,16 +59,9 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(trained: Trained) -> None:
     """With 70 pairs, the last step of the epoch has a short batch: 6 pairs in one pass, or 4 and then 2."""
-    single, accumulated = (
-        trained(
-            config=NO_DROPOUT,
-            max_train_samples=70,
-            logging_steps=1,
-            batch_size=size,
-            gradient_accumulation_steps=steps,
-        )
-        for size, steps in ((16, 1), (4, 4))
-    )
+    settings = {"config": NO_DROPOUT, "max_train_samples": 70, "logging_steps": 1}
+    single = trained(**settings, batch_size=16)
+    accumulated = trained(**settings, batch_size=4, gradient_accumulation_steps=4)
     assert len(losses(single)) == 5
     assert losses(accumulated) == pytest.approx(losses(single), abs=2e-5)
     assert report(accumulated)["effective_batch_size"] == report(single)["effective_batch_size"] == 16
@@ -81,13 +69,7 @@ def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(trained: Trai
 
 def test_the_seed_determines_every_byte(trained: Trained) -> None:
     first, second, different = (trained(seed=seed, max_train_samples=32) for seed in (1, 1, 2))
-    for name in (
-        "classifier/model.safetensors",
-        "classifier/config.json",
-        "metrics/train.json",
-        "metrics/plots/history.csv",
-    ):
-        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    assert contents(first) == contents(second)
     assert weights(first) != weights(different)
 
 
@@ -106,21 +88,6 @@ def test_length_groups_cover_every_pair_in_batches_of_similar_length_and_random_
     assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2, "the lengths of successive batches are uncorrelated"
     sampler.set_epoch(0)
     assert list(sampler) == orders[0], "the order depends only on seed and epoch"
-
-
-def test_every_epoch_has_its_own_order(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    orders = []
-    original = EpochSampler.__iter__
-
-    def record_order(self: EpochSampler) -> Iterator[int]:
-        orders.append(list(original(self)))
-        return iter(orders[-1])
-
-    monkeypatch.setattr(EpochSampler, "__iter__", record_order)
-    trained(epochs=3, max_train_samples=32)
-    first, second, third = orders
-    assert sorted(first) == sorted(second) == sorted(third)
-    assert first != second != third != first
 
 
 def test_the_training_curves_contain_every_step_and_epoch(trained: Trained) -> None:
@@ -148,12 +115,6 @@ def test_the_best_or_the_last_epoch_is_kept(trained: Trained) -> None:
     assert weights(best) != weights(last)
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_a_run_without_progress_stops_early(engine: str, trained: Trained) -> None:
-    out = trained(engine=engine, epochs=8, lr=0.05, max_train_samples=16, early_stopping_patience=1)
-    assert report(out)["epochs_run"] < 8
-
-
 def test_the_previous_scores_are_removed_before_training(trained: Trained, tmp_path: Path) -> None:
     """Otherwise an experiment without the stage evaluate would show its parent's scores as its own."""
     (tmp_path / "metrics").mkdir()
@@ -162,25 +123,17 @@ def test_the_previous_scores_are_removed_before_training(trained: Trained, tmp_p
     assert not (tmp_path / "metrics" / "evaluation.json").exists()
 
 
-def test_others_can_read_the_classifier_if_the_umask_lets_them(short_run: Path) -> None:
-    modes = {file.stat().st_mode for file in (short_run / "classifier").iterdir()}
-    assert len(modes) == 1
-
-
 def test_progress_is_logged_without_a_terminal(
     trained: Trained, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("pipeline.modeling.progress._SECONDS", 0)
     trained(max_train_samples=48, logging_steps=1, epochs=2)
-    lines = [message for message in caplog.messages if message.startswith("training: step")]
-    assert len(lines) == 6
-    assert "step 2 of 6, loss 0." in lines[1] and "left" in lines[1]
-    assert sum(message.startswith("scoring: step 1 of ") for message in caplog.messages) == 2
+    steps = [message.split(" step ")[0] for message in caplog.messages if " step " in message]
+    assert steps.count("training:") == 6 and steps.count("scoring:") > 2
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_the_last_of_several_best_epochs_is_kept(engine: str, trained: Trained) -> None:
-    settings = {"engine": engine, "epochs": 3, "lr": 1e-6, "max_train_samples": 16}
+def test_the_last_of_several_best_epochs_is_kept(trained: Trained) -> None:
+    settings = {"epochs": 3, "lr": 1e-6, "max_train_samples": 16}
     best, last = trained(keep="best", **settings), trained(keep="last", **settings)
     assert len({row["f1"] for row in read_history(best) if row["split"] == "validation"}) == 1
     assert report(best)["kept_epoch"] == 3
@@ -215,40 +168,35 @@ def test_a_nested_sample_of_numbers_and_of_several_labels_is_random() -> None:
         assert 400 < sample.mean() < 600, "the sample comes from the whole range"
 
 
-def test_extra_training_arguments_reach_the_trainer(
-    trained: Trained, params: Params, task: Task, tmp_path: Path
-) -> None:
-    changes: tuple[dict[str, Any], ...] = ({}, {"label_smoothing_factor": 0.5})
+def test_extra_training_arguments_reach_the_trainer(trained: Trained) -> None:
     plain, smoothed = (
-        losses(trained(logging_steps=1, max_train_samples=16, training_args=change)) for change in changes
+        losses(trained(logging_steps=1, max_train_samples=16, training_args=arguments))
+        for arguments in ({}, {"label_smoothing_factor": 0.5})
     )
     assert smoothed != plain
-    settings = sections(params, training_args={"adam_beta1": 0.5})
-    assert training_arguments(*settings, Device("cpu", "fp32"), tmp_path, task).adam_beta1 == 0.5
 
 
 def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
     auto = trained(precision="auto", max_train_samples=16)
     chosen = usable_device("auto").precision
-    assert any(chosen in message for message in caplog.messages if message.startswith("device: cpu"))
+    assert re.search(rf"device: cpu.*{chosen}", caplog.text)
     assert parse_details((auto / "metrics" / "environment.json").read_text())["precision"] == chosen
     assert json.loads((auto / "classifier" / "provenance.json").read_text())["environment"]["precision"] == chosen
     assert json.loads((auto / "classifier" / "inference.json").read_text())["precision"] == chosen
 
 
 def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(trained: Trained) -> None:
-    rows = read_history(trained(max_train_samples=32, batch_size=16, epochs=2, logging_steps=20))
-    assert [(row["step"], row["split"]) for row in rows] == [
-        (step, split) for step in ("2", "4") for split in ("train", "validation")
-    ]
+    rows = read_history(trained(max_train_samples=32, epochs=2, logging_steps=20))
+    splits = ("train", "validation")
+    assert [(row["step"], row["split"]) for row in rows] == [(step, split) for step in "24" for split in splits]
 
 
 @pytest.fixture(scope="session")
-def predicted(tiny: TinyMaker, tokenized: Callable[..., Path]) -> Callable[..., list[dict[str, Any]]]:
+def predicted(tiny: TinyMaker, raw: Path, tokenized: Callable[..., Path]) -> Callable[..., list[dict[str, Any]]]:
     """Predict with a classifier. Returns the rows of validation and test."""
 
     def run(out: Path, model_type: str = "bert", padding: str = "dynamic", **changes: Any) -> list[dict[str, Any]]:
-        predictions = predict_splits(tokenized(tiny(model_type), padding), out, **changes)
+        predictions = predict_splits(raw, tokenized(tiny(model_type), padding), out, **changes)
         tables = (pq.read_table(predictions / f"{split}.parquet") for split in ("validation", "test"))
         return [row for table in tables for row in table.to_pylist()]
 
@@ -264,15 +212,6 @@ def short_run(trained: Trained) -> Path:
 @pytest.fixture(scope="session")
 def rows(short_run: Path, predicted: Callable[..., list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return predicted(short_run)
-
-
-def test_the_logits_of_a_pair_depend_on_its_batch_only_through_rounding(
-    short_run: Path, rows: list[dict[str, Any]], predicted: Callable[..., list[dict[str, Any]]]
-) -> None:
-    assert len({row["prediction"] for row in rows}) == 2
-    in_small_batches = predicted(short_run, batch_size=7)
-    for row, expected in zip(in_small_batches, rows, strict=True):
-        assert row == pytest.approx(expected, abs=1e-5)
 
 
 def test_max_samples_scores_the_first_pairs_of_each_split(
@@ -300,14 +239,9 @@ def test_predictions_match_the_model_in_the_order_of_the_data(
         assert row["label"] == pair["label"]
 
 
-@pytest.mark.parametrize("model_type", ["distilbert", "roberta"])
-def test_every_model_type_runs_and_padding_does_not_change_its_logits(
-    model_type: str, trained: Trained, predicted: Callable[..., list[dict[str, Any]]]
-) -> None:
-    out = trained(model_type, max_train_samples=16)
-    dynamic, fixed = (
-        predicted(out, model_type, padding=padding, max_samples=20) for padding in ("dynamic", "max_length")
-    )
+def test_padding_does_not_change_the_logits(trained: Trained, predicted: Callable[..., list[dict[str, Any]]]) -> None:
+    out = trained("roberta", max_train_samples=16)
+    dynamic, fixed = (predicted(out, "roberta", padding, max_samples=20) for padding in ("dynamic", "max_length"))
     for name in ("logit_0", "logit_1"):
         assert [row[name] for row in fixed] == pytest.approx([row[name] for row in dynamic], abs=2e-4)
 
@@ -333,15 +267,11 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
     [
         ({"lr_scheduler_type": "cosine_with_min_lr"}, "min_lr"),
         ({"optim": "adamw_8bit"}, "bitsandbytes"),
-        ({"optim": "adam"}, "adam"),
         ({"training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}}, "nonsense"),
-        ({"training_args": {"dataloader_persistent_workers": True}}, "persistent"),
-        ({"training_args": {"log_level": "loud"}}, "loud"),
         ({"training_args": {"adam_beta1": "high"}}, "adam_beta1"),
         ({"training_args": {"adam_beta_1": 0.5}}, "adam_beta1"),
         ({"training_args": {"learning_rate": 0.5}}, r"train\.lr"),
         ({"training_args": {"max_steps": 5}}, "max_steps"),
-        ({"training_args": {"output_dir": "elsewhere"}}, "output_dir"),
     ],
 )
 def test_an_option_that_the_trainer_rejects_is_an_error_before_training(
@@ -352,14 +282,10 @@ def test_an_option_that_the_trainer_rejects_is_an_error_before_training(
 
 
 def test_reduce_lr_on_plateau_watches_the_metric(params: Params, task: Task, tmp_path: Path) -> None:
-    device = Device("cpu", "fp32")
-    plateau = params.train.model_copy(update={"lr_scheduler_type": "reduce_lr_on_plateau"})
-    arguments = training_arguments(plateau, params.runtime, device, tmp_path, task)
-    assert arguments.lr_scheduler_kwargs == {"mode": "max"}
+    changes = {"lr_scheduler_type": "reduce_lr_on_plateau", "training_args": {"lr_scheduler_kwargs": {"patience": 1}}}
+    arguments = training_arguments(*sections(params, **changes), Device("cpu", "fp32"), tmp_path, task)
+    assert arguments.lr_scheduler_kwargs == {"mode": "max", "patience": 1}
     assert arguments.metric_for_best_model == "f1"
-    patient = plateau.model_copy(update={"training_args": {"lr_scheduler_kwargs": {"patience": 1}}})
-    kwargs = training_arguments(patient, params.runtime, device, tmp_path, task).lr_scheduler_kwargs
-    assert kwargs == {"mode": "max", "patience": 1}
 
 
 @pytest.mark.parametrize("engine", [("training.trainer", "training.arguments"), ("training.loop",)], ids=str)

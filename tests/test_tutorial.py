@@ -72,14 +72,13 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     assert "Running stage" not in run(python, "-m", "dvc", "repro"), "the settings stay in params.yaml"
 
     out = run(python, "-m", "pipeline.seeds", "--n", "2")
-    assert re.search(r"seed 2 of 2, \S+: epoch 1/1: training loss", out)
     [group] = re.findall(r"pipeline\.compare (\S+) OTHER", out)
+    assert f"{group}-2: epoch 1/1: training loss" in out
     out = run(python, "-m", "pipeline.compare", f"{group}-1", f"{group}-2")
     assert re.search(r"^train\.seed +1 +2$", out, re.M)
-    assert "20 test and 20 validation pairs" in out
     assert re.search(r"^Verdict: (no |these two models differ)", out, re.M)
-    out = run(python, "-m", "pipeline.compare", group, group, "--md")
-    assert out.startswith("**No difference: the predictions are identical, and so are the parameters**")
+    out = run(python, "-m", "pipeline.compare", group, group, "--format", "md")
+    assert out.startswith("**No difference: the predictions are identical**")
 
     make("demo")
     predictions = pq.read_table(root / "demo" / "data" / "predictions" / "test.parquet").to_pylist()

@@ -1,4 +1,4 @@
-"""A toy pipeline with the outputs of the real one, to test the commands that read results.
+"""A toy pipeline with the stages and outputs of the real one, to test the commands that run experiments and read them.
 
 It has no model. A prediction is right if a random number, which depends on the seed and the pair, is below
 0.7 + 100 lr. In a regression, the random number sets the error, which gets smaller with a higher lr. With more or fewer
@@ -13,20 +13,15 @@ import shutil
 import sys
 import time
 from contextlib import chdir
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from pipeline.cli import as_command
 
-from pipeline.core.data_card import DATA_CARD, DataCard, SplitCard
-from pipeline.core.output import write_json
-from pipeline.core.paths import LINEAR, PREDICTIONS, PROVENANCE, RAW
+from pipeline.core.messages import UserError
+from pipeline.core.output import write_json, write_text
+from pipeline.core.paths import CLASSIFIER, LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, users_path
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import scores
-from pipeline.evaluation.predictions import load_predictions
-from pipeline.evaluation.signature import signature
 from pipeline.params import Params, load_params
 from pipeline.sources.demo import DEMO
 from pipeline.sources.glue import glue_task
@@ -38,140 +33,147 @@ if __name__ != "__main__":
     # Do not import it in a function: DVC logs to the stdout of its first import, and the stdout of a test is closed.
     from dvc.repo import Repo
 
-DVC = """\
+STAGES = """\
 stages:
   check:
     cmd: touch data/params_checked
     deps: [params.yaml, requirements.lock]
     outs: [data/params_checked]
   download:
-    cmd: python toy.py download
-    deps: [toy.py, data/params_checked, pipeline/core]
+    cmd: python -m pipeline.toy download
+    deps: [pipeline/toy.py, data/params_checked, pipeline/core, data/custom]
     params: [data]
     outs: [data/raw]
   baseline:
-    cmd: python toy.py baseline
-    deps: [toy.py, data/raw]
+    cmd: python -m pipeline.toy baseline
+    deps: [pipeline/toy.py, data/raw]
     params: [predict.max_samples]
     outs: [data/baseline]
+  pretrained:
+    cmd: echo a base model > models/pretrained
+    deps: [pipeline/toy.py]
+    params: [model]
+    outs: [models/pretrained]
+  tokenize:
+    cmd: echo tokens > data/tokenized
+    deps: [pipeline/toy.py, data/raw, models/pretrained]
+    params: [tokenize]
+    outs: [data/tokenized]
   train:
-    cmd: python toy.py train
-    deps: [toy.py, data/raw]
+    cmd: python -m pipeline.toy train
+    deps: [pipeline/toy.py, data/tokenized]
     params: [train]
     outs: [models/classifier]
     metrics:
       - metrics/train.json: {cache: false}
   predict:
-    cmd: python toy.py predict
-    deps: [toy.py, data/raw, models/classifier]
+    cmd: python -m pipeline.toy predict
+    deps: [pipeline/toy.py, data/raw, models/classifier]
+    params: [predict]
     outs: [data/predictions]
     metrics:
-      - metrics/diagnostics.json: {cache: false}
       - metrics/evaluation.json: {cache: false}
 """
-TRAIN_ROWS = 512  # in the data card; there are no training examples
+ROWS = {"train": 512, "validation": 100, "test": 300}  # There is no file for train.
 HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31m\nand a line"
 
 
-def download(root: Path, params: Params) -> None:
-    """Write the corpus."""
-    (root / RAW).mkdir(parents=True, exist_ok=True)
-    task = task_by_name(params.data.task)
-    task.write(root / RAW)
-    card = DataCard(splits={"train": SplitCard(rows=TRAIN_ROWS)}, leakage=[], warnings=[])
-    write_json(root / RAW / DATA_CARD, asdict(card))
-    for split, n in (("validation", 100), ("test", 300)):
-        rows = [
-            {"idx": 2 * i, "label": min(i % 3, 1), "sentence1": f"{split} pair {i}", "sentence2": HOSTILE}
-            for i in range(n)
-        ]
-        if split == "test" and params.data.split.fold:
-            number, k = map(int, params.data.split.fold.split("/"))
-            rows = rows[number - 1 :: k]
-        if split in task.unlabeled_splits:
-            rows = [{name: value for name, value in row.items() if name != "label"} for row in rows]
-        pq.write_table(pa.Table.from_pylist(rows), root / RAW / f"{split}.parquet")
-
-
 def task_by_name(name: str) -> Task:
-    return DEMO if name == "demo" else glue_task(name)
+    return DEMO if name in ("demo", "custom") else glue_task(name)
 
 
-def train(root: Path, params: Params) -> None:
+def download(params: Params) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    RAW.mkdir(parents=True, exist_ok=True)
+    task = task_by_name(params.data.task)
+    task.write(RAW)
+    number, k = map(int, (params.data.split.fold or "1/1").split("/"))
+    for split in task.predicted_splits:
+        rows = [
+            {"sentence1": f"{split} pair {i}", "sentence2": HOSTILE, "label": min(i % 3, 1), "idx": 2 * i, "leakage": 0}
+            for i in range(ROWS[split])
+        ]
+        table = pa.Table.from_pylist(rows[number - 1 :: k] if split == "test" else rows)
+        unknown = ["label"] if split in task.unlabeled_splits else []
+        pq.write_table(table.drop_columns(unknown), RAW / f"{split}.parquet")
+    splits = {split: {"rows": rows} for split, rows in ROWS.items()}
+    write_json(RAW / "data_card.json", {"splits": splits, "leakage": [], "warnings": []})
+    files = sorted(path.name for path in Path(params.data.directory).iterdir())
+    write_json(RAW / "source.json", {"task": task.name, "files": files})
+
+
+def train(params: Params) -> None:
     """Write a model and its validation score.
 
     Seeds 2 and 101 fail if lr > 1, and seed 102 fails with 4 epochs. The score is best with an lr of 1e-3 and with more
-    epochs. warmup_ratio is the number of seconds per epoch.
+    epochs. warmup_ratio is the number of seconds per epoch. The checkpoint is the number of finished epochs.
     """
     train = params.train
     if (train.lr > 1 and train.seed in (2, 101)) or (train.epochs == 4 and train.seed == 102):
-        sys.exit("error: the loss is not a number")
-    for epoch in range(train.epochs):
+        raise UserError("the loss is not a number")
+    checkpoint = users_path("models/.checkpoints") / f"{train.seed}-{train.lr}-{train.epochs}.txt"
+    for epoch in range(int(checkpoint.read_text()) if checkpoint.exists() else 0, train.epochs):
         print(f"epoch {epoch + 1}/{train.epochs}: training loss 0.5", file=sys.stderr, flush=True)
         time.sleep(train.warmup_ratio)
-    (root / "models").mkdir(exist_ok=True)
-    (root / "models" / "classifier").unlink(missing_ok=True)  # it may be a link into the cache
-    shutil.copy(root / "params.yaml", root / "models" / "classifier")
-    (root / "metrics").mkdir(exist_ok=True)
+        write_text(checkpoint, f"{epoch + 1}")
+    checkpoint.unlink(missing_ok=True)
+    CLASSIFIER.unlink(missing_ok=True)  # It may be a link into the cache.
+    shutil.copy("params.yaml", CLASSIFIER)
     luck = random.Random(train.seed).random() / 100
     score = 0.9 - abs(math.log10(train.lr) + 3) / 10 - 0.1 / train.epochs + luck
-    content = [{"score": round(score, 6), "metric_for_best_model": "f1"}]
-    (root / "metrics" / "train.json").write_text(json.dumps(content))
+    write_json(METRICS_DIR / "train.json", [{"score": round(score, 6), "metric_for_best_model": "f1"}])
 
 
-def baseline(root: Path, params: Params) -> None:
+def baseline(params: Params) -> None:
     """Write the predictions of a linear model, which is right on 70% of the pairs."""
     linear = params.train.model_copy(update={"lr": 0.0, "seed": 0, "training_args": {}})
-    write_predictions(root, LINEAR, params.model_copy(update={"train": linear}), "linear")
+    write_results(LINEAR, params.model_copy(update={"train": linear}))
 
 
-def predict(root: Path, params: Params) -> None:
+def predict(params: Params) -> None:
     """Write predictions and metrics."""
-    task, evaluation = task_by_name(params.data.task), {}
-    write_predictions(root, PREDICTIONS, params)
-    scored = {split: load_predictions(root / PREDICTIONS, split, task) for split in task.scored_splits}
-    for split, rows in scored.items():
-        evaluation[split] = scores(task.metrics, rows.labels, rows.predicted)
-    diagnostics = {"signature": signature(root / PREDICTIONS, task, scored)}
-    (root / "metrics").mkdir(exist_ok=True)
-    for name, content in (("diagnostics", [diagnostics]), ("evaluation", evaluation)):
-        (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
+    from pipeline.evaluation.predictions import load_predictions
 
-
-def write_predictions(root: Path, directory: Path, params: Params, checkpoint: str = "a checkpoint") -> None:
-    train = params.train
-    (root / directory).mkdir(parents=True, exist_ok=True)
+    write_results(PREDICTIONS, params)
     task = task_by_name(params.data.task)
-    task.write(root / directory)
+    scored = {split: load_predictions(PREDICTIONS, split, task) for split in task.scored_splits}
+    content = {split: {name: part.score(name) for name in task.metrics} for split, part in scored.items()}
+    write_json(METRICS_DIR / "evaluation.json", content)
+
+
+def write_results(directory: Path, params: Params) -> None:
+    import numpy as np
+
+    from pipeline.core.parquet import read_split
+    from pipeline.evaluation.predictions import write_predictions
+
+    directory.mkdir(parents=True, exist_ok=True)
+    train, task = params.train, task_by_name(params.data.task)
+    task.write(directory)
     provenance = {
-        "checkpoint": {"checkpoint": checkpoint, "revision": "0" * 40},
-        "code": "0" * 16,
-        "data": {"sha256": "0" * 64},
+        "checkpoint": {"checkpoint": directory.name, "revision": "0" * 40},
+        "data": json.loads((RAW / "source.json").read_text()),
         "environment": {"cpu": train.training_args.get("note", "a CPU"), "torch": "2.13.0"},
         "parameters": {"seed": train.seed},
     }
-    (root / directory / PROVENANCE).write_text(json.dumps(provenance))
-    gain = 1 / 8 - (train.max_train_samples or TRAIN_ROWS) ** -0.5
-    for split in ("validation", "test"):
-        rows = []
-        examples = pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()
-        for row in examples[: params.predict.max_samples]:
-            die = random.Random(f"{train.seed} {row['idx']}").random()
+    (directory / PROVENANCE).write_text(json.dumps(provenance))
+    gain = 1 / 8 - (train.max_train_samples or ROWS["train"]) ** -0.5
+    for split in task.predicted_splits:
+        examples = read_split(RAW, split, "download").slice(0, params.predict.max_samples)
+        logits = []
+        for row in examples.to_pylist():
+            die, label = random.Random(f"{train.seed} {row['idx']}").random(), row.get("label", 0)
             if task.labels:
-                prediction = row["label"] if die < 0.7 + 100 * train.lr + gain else 1 - row["label"]
+                prediction = label if die < 0.7 + 100 * train.lr + gain else 1 - label
                 if train.epochs == 7 and train.seed == 2:
                     prediction = 1
                 confidence = 0.5 + abs(die - 0.7) / 2
-                logits = {
-                    "logit_0": 0.0,
-                    "logit_1": math.log(confidence / (1 - confidence)) * (1 if prediction else -1),
-                }
+                logits.append([0, math.log(confidence / (1 - confidence)) * (1 if prediction else -1)])
             else:
-                prediction = row.get("label", 0) + (die - 0.5) * (1 - gain) / (1 + 1000 * train.lr)
-                logits = {"logit_0": prediction}
-            known = {name: row[name] for name in ("idx", "label") if name in row}
-            rows.append({**known, "prediction": prediction, **logits})
-        pq.write_table(pa.Table.from_pylist(rows), root / directory / f"{split}.parquet")
+                logits.append([label + (die - 0.5) * (1 - gain) / (1 + 1000 * train.lr)])
+        write_predictions(directory / f"{split}.parquet", task, examples, np.array(logits, dtype=float))
 
 
 def toy_project(base: Path) -> "Project":
@@ -181,9 +183,10 @@ def toy_project(base: Path) -> "Project":
     root = base / "in a path with spaces"
     root.mkdir()
     project = Project(root, base / "no checkpoint", base / "home")
-    shutil.copy(__file__, root)
-    (root / "dvc.yaml").write_text(DVC)
-    (root / "data" / "params_checked").touch()
+    shutil.copy(__file__, root / "pipeline")
+    (root / "dvc.yaml").write_text(STAGES)
+    for name in ("data/params_checked", "data/tokenized", "models/pretrained"):
+        (root / name).touch()
     run_stages(project)
     project.commit("a result")
     return project
@@ -196,7 +199,7 @@ def run_stages(project: "Project") -> None:
         for out in (RAW, LINEAR, PREDICTIONS):
             shutil.rmtree(out, ignore_errors=True)
         for stage in (download, baseline, train, predict):
-            stage(project.root, params)
+            stage(params)
         repo.commit(force=True)
 
 
@@ -216,7 +219,7 @@ def copy_of(project: "Project", base: Path) -> "Project":
 
 
 def experiment(project: "Project", name: str, **overrides: str) -> None:
-    """Record an experiment as `dvc exp run --temp --name` would. overrides: train__lr="1e-3"."""
+    """Record an experiment as the commands would. overrides: train__lr="1e-3"."""
     base = project.git("rev-parse", "HEAD").strip()
     for key, value in overrides.items():
         project.set(key.replace("__", "."), value)
@@ -227,4 +230,5 @@ def experiment(project: "Project", name: str, **overrides: str) -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](Path(), load_params())
+    with as_command():
+        globals()[sys.argv[1]](load_params())

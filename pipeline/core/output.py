@@ -18,7 +18,7 @@ def atomic_output(target: Path) -> Iterator[Path]:
     step is a rename within one file system. The next run removes what a killed process has left there.
     """
     drafts = target.parent / f".{target.name}.draft"
-    shutil.rmtree(drafts, ignore_errors=True)
+    _remove(drafts, target)
     drafts.mkdir(parents=True)
     try:
         draft = drafts / target.name
@@ -29,7 +29,15 @@ def atomic_output(target: Path) -> Iterator[Path]:
             target.rename(drafts / "previous")
         draft.replace(target)
     finally:
-        shutil.rmtree(drafts, ignore_errors=True)
+        _remove(drafts, target)
+
+
+def _remove(drafts: Path, target: Path) -> None:
+    """Remove the drafts. If the last step was interrupted between its two renames, restore the old directory first."""
+    previous = drafts / "previous"
+    if previous.exists() and not target.exists():
+        previous.rename(target)
+    shutil.rmtree(drafts, ignore_errors=True)
 
 
 def require_file_path(path: Path) -> None:

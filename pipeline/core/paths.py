@@ -55,6 +55,6 @@ def read_json(path: Path, producer: str) -> dict[str, Any]:
 def users_path(text: str | Path) -> Path:
     """Resolve a path from the user, who may write it relative to the repository.
 
-    DVC runs queued and temporary experiments in another directory, and sets DVC_ROOT to the repository.
+    Experiments run elsewhere. DVC sets DVC_ROOT to the repository, and commands such as `seeds` set USERS_REPOSITORY.
     """
-    return Path(os.environ.get("DVC_ROOT", ""), Path(text).expanduser())
+    return Path(os.environ.get("USERS_REPOSITORY", os.environ.get("DVC_ROOT", "")), Path(text).expanduser())

@@ -10,15 +10,12 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import PARAMS, PROJECT
 from pipeline.core.yaml12 import read_yaml
 
-CODE = {".py", ".jinja", ".js", ".css", ".csv"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
+CODE = {".py", ".jinja", ".css", ".csv"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
 
 @contextmanager
 def unchanged(stage: str) -> Iterator[None]:
-    """Raise UserError if a parameter or the code of a stage changes while the block runs.
-
-    DVC reads both after the stage has ended, and would record the new ones for the old result.
-    """
+    """Raise UserError if a parameter or the code of a stage changes while the block runs. DVC reads both at the end."""
     before = _inputs(stage)
     yield
     after = _inputs(stage)
@@ -53,16 +50,16 @@ def _inputs(stage: str) -> dict[str, Any]:
     sections = read_yaml(PROJECT / "dvc.yaml")["stages"][stage].get("params", [])
     parameters = {
         f"{PARAMS}: {key}": value
-        for key, value in _leaves(read_yaml(PARAMS))
+        for key, value in leaves(read_yaml(PARAMS))
         if any(key == section or key.startswith(f"{section}.") for section in sections)
     }
     return {**parameters, "The code in pipeline/": code_digest(stage)}
 
 
-def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each value in a tree of mappings with its dotted key."""
     if not isinstance(tree, dict):
         yield prefix, tree
         return
     for key, value in tree.items():
-        yield from _leaves(value, f"{prefix}.{key}".lstrip("."))
+        yield from leaves(value, f"{prefix}.{key}".lstrip("."))

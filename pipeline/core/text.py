@@ -78,8 +78,3 @@ def escaped(text: str) -> str:
 def code(text: str) -> str:
     """Format untrusted text as code in Markdown, see `escaped`."""
     return f"<code>{escaped(text)}</code>"
-
-
-def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Format a Markdown table. The cells are Markdown, so pass untrusted text through `code` first."""
-    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, Ints, Logits, Values, is_correct, logits_to_probabilities
+from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values, is_correct
+from pipeline.modeling.outputs import Logits, logits_to_predictions, logits_to_probabilities
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,9 @@ class Predictions:
     Attributes:
         idx: The ids of the examples in ascending order, shape (n,).
         labels, predicted: See `metrics.Values`.
-        logits: See `metrics.Logits`.
+        logits: See `outputs.Logits`.
         probability: The probability of each class or label, shape (n, outputs). None for a regression.
+        rows: The text columns, the slice columns and the column `core.data_card.LEAKAGE` of the examples.
     """
 
     idx: Ints
@@ -29,6 +34,7 @@ class Predictions:
     predicted: Values
     logits: Logits
     probability: Floats | None
+    rows: pd.DataFrame
 
     @property
     def is_correct(self) -> NDArray[np.bool_]:
@@ -43,25 +49,57 @@ class Predictions:
             return np.where(self.predicted == 1, self.probability, 1 - self.probability)
         return np.take_along_axis(self.probability, self.predicted[:, None], axis=1)[:, 0]
 
+    def score(self, metric: str) -> float:
+        return METRICS[metric].compute(self.labels, self.predicted, self.probability)
+
+    def __len__(self) -> int:
+        return len(self.idx)
+
+    def __getitem__(self, positions: Any) -> "Predictions":
+        """Return the predictions at these positions, or where a mask is True."""
+        return Predictions(
+            idx=self.idx[positions],
+            labels=self.labels[positions],
+            predicted=self.predicted[positions],
+            logits=self.logits[positions],
+            probability=None if self.probability is None else self.probability[positions],
+            rows=self.rows.iloc[positions].reset_index(drop=True),
+        )
+
+
+def write_predictions(path: Path, task: Task, examples: pa.Table, logits: Logits) -> None:
+    """Add the columns `prediction`, `logit_0`, `logit_1` and so on to rows of data/raw, and write them as Parquet."""
+    columns = {"prediction": pa.array(list(logits_to_predictions(task.problem_type, logits)))}
+    columns |= {f"logit_{output}": pa.array(logits[:, output].astype(np.float64)) for output in range(task.outputs)}
+    for name, values in columns.items():
+        examples = examples.append_column(name, values)
+    pq.write_table(examples, path)
+
 
 def load_predictions(directory: Path, split: str, task: Task, producer: str = "predict") -> Predictions:
-    """Read `directory/split.parquet`.
-
-    Args:
-        producer: The stage that wrote it, for error messages.
-
-    Raises:
-        UserError: The file is missing or incomplete.
-    """
+    """Read `directory/split.parquet`, which the stage `producer` wrote. Raises UserError if it is damaged."""
     table = read_split(directory, split, producer)
-    logits = np.column_stack([to_numpy(table[f"logit_{output}"]) for output in range(task.outputs)])
+    outputs = [f"logit_{output}" for output in range(task.outputs)]
+    logits = np.column_stack([to_numpy(table[name]) for name in outputs])
     return Predictions(
         idx=to_numpy(table["idx"]),
         labels=to_numpy(table["label"]),
         predicted=to_numpy(table["prediction"]),
         logits=logits,
         probability=logits_to_probabilities(task.problem_type, logits),
+        rows=table.drop_columns(["idx", "label", "prediction", *outputs]).to_pandas(),
     )
+
+
+def pool(parts: Sequence[Predictions]) -> Predictions:
+    """Join the predictions for disjoint sets of examples, in the order of their ids."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("idx", "labels", "predicted", "logits", "probability")
+        if getattr(parts[0], name) is not None
+    }
+    rows = pd.concat([part.rows for part in parts], ignore_index=True)
+    return Predictions(**{"probability": None, "rows": rows} | columns)[np.argsort(columns["idx"])]
 
 
 def label_probability(probability: Floats, labels: Values) -> Floats:
@@ -85,19 +123,17 @@ def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]
     """Count the examples that one side gets right in a larger proportion of its runs.
 
     With several labels per example, an example also counts if a single label changes, unless the models are compared by
-    accuracy. In a regression, and if the models are compared by a ranking metric such as ROC AUC, all examples count as
-    changed.
+    accuracy. If they are compared by numbers or by ranks, all examples count as changed.
 
     Args:
         a: The predictions of each run for the same examples.
         b: The same for the other side.
     """
-    n = len(a[0].idx)
     if task.problem_type == "regression" or METRICS[task.metrics[0]].is_ranking:
-        return n
+        return len(a[0])
     by_accuracy = task.metrics[0] == "accuracy"
     correct_a, correct_b = (
         np.mean([run.is_correct if by_accuracy else run.labels == run.predicted for run in runs], axis=0)
         for runs in (a, b)
     )
-    return int((correct_a != correct_b).reshape(n, -1).any(axis=1).sum())
+    return int((correct_a != correct_b).reshape(len(a[0]), -1).any(axis=1).sum())

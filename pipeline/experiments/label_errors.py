@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Ints, Values, losses
+from pipeline.evaluation.metrics import Ints, Values
 from pipeline.evaluation.predictions import Predictions, format_label, label_probability
+from pipeline.modeling.outputs import losses
 from pipeline.reporting.mistakes import pieces
-from pipeline.reporting.templates import TEMPLATES
+from pipeline.reporting.page import TEMPLATES
 from pipeline.sources.corrections import NO_LABELS
 
 _PROPORTION, _MIN_ROWS, _MAX_ROWS = 0.1, 50, 1000  # how many of the rows are suspects
@@ -23,22 +23,17 @@ _MAX_CHARACTERS = 300  # of each text, for the similarity: the rest would cost m
 _MIN_DIFFERENCE = 0.5
 
 
-def rank(task: Task, texts: pd.DataFrame, predictions: Predictions) -> pd.DataFrame:
-    """Return the most suspicious 10% of the rows (at least 50, at most 1,000), the most suspicious one first.
+def rank(task: Task, predictions: Predictions) -> pd.DataFrame:
+    """Return the most suspicious 10% of the labeled rows (at least 50, at most 1,000), the most suspicious one first.
 
     A row is suspicious if the loss of its label is high for a model that was not trained on it (Chong, Hong and Manning
     2022, https://aclanthology.org/2022.emnlp-main.618). For a regression, the loss is the squared error.
 
-    Args:
-        texts, predictions: The text columns of all labeled rows, and the out-of-fold predictions for them.
-
     Returns:
         The rows of suspects.csv. "probability" is that of the label, and a regression has none. The columns that start
         with "nearest_" are those of the most similar row with another label.
-
-    Raises:
-        UserError: A text column has the name of another column.
     """
+    texts = predictions.rows[task.text_columns]
     loss = losses(task.problem_type, predictions.logits, predictions.labels).reshape(len(texts), -1).mean(axis=1)
     count = min(max(round(_PROPORTION * len(texts)), _MIN_ROWS), _MAX_ROWS)
     suspects = np.argsort(-loss, kind="stable")[:count]
@@ -62,8 +57,6 @@ def rank(task: Task, texts: pd.DataFrame, predictions: Predictions) -> pd.DataFr
     if predictions.probability is not None:
         columns["probability"] = label_probability(predictions.probability, predictions.labels)[suspects].round(4)
     for name in texts:
-        if name in columns:
-            raise UserError(f'suspects.csv has a column "{name}" of its own. Rename the text column in your data.')
         columns |= {name: texts[name].to_numpy()[suspects], f"nearest_{name}": texts[name].to_numpy()[nearest]}
     return pd.DataFrame(columns)
 

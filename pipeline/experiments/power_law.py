@@ -1,9 +1,8 @@
 """Power laws that are compatible with the errors at a few numbers of training examples.
 
-The form is error(n) = asymptote + factor * n ** -exponent. It fits the learning curves of text classifiers (Figueroa et
-al. 2012, https://doi.org/10.1186/1472-6947-12-8) and of many other models, but not of all (Viering and Loog 2023,
-https://doi.org/10.1109/TPAMI.2022.3220744). Here, n is a proportion of the largest number of
-training examples (1 means all of them).
+The form is error(n) = asymptote + factor * n ** -exponent, where n = 1 means all training examples. It fits the
+learning curves of text classifiers (Figueroa et al. 2012, https://doi.org/10.1186/1472-6947-12-8) and of many other
+models, but not of all (Viering and Loog 2023, https://doi.org/10.1109/TPAMI.2022.3220744).
 """
 
 import numpy as np

@@ -1,144 +1,152 @@
-"""Search for better parameters. Each trial is a DVC experiment up to train, ranked by its validation score.
+"""Search for better parameters with Optuna. Each trial is a DVC experiment up to train, so trials do not score test."""
 
-Trials do not score the test split. Finished trials are found by name, so after a kill the same command proposes the
-same trials and runs only the missing ones.
-"""
-
+import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from math import prod
+from pathlib import Path
 from statistics import mean
+from typing import Any
+
+import optuna
+import pandas as pd
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import GridSampler, TPESampler
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from pipeline.core.messages import UserError, log
+from pipeline.core.output import write_text
+from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import SCORES
-from pipeline.experiments.identity import SEED_KEY, identity
-from pipeline.experiments.revisions import experiment_commits, read_train_details
-from pipeline.experiments.running import INPUTS_CHANGED, Experiment, run_all
-from pipeline.experiments.space import Parameter, Sampler
+from pipeline.experiments.launch import SEED, experiments, group_name, run_experiments
+from pipeline.experiments.runs import read_train_details
 
+SAMPLERS = ("tpe", "grid")
+_FIXED_KEYS = ("data.", "predict.max_samples", "train.metric_for_best_model", SEED)
 _FIRST_SEED, _SECOND_SEED = 101, 102  # The verdict uses the seeds 1 to 5.
-_METRIC_KEY = "train.metric_for_best_model"
-_MAX_SAMPLES_KEY = "predict.max_samples"
+_STARTUP = 8  # The number of random trials before TPE uses the results.
+_RANGE = re.compile(r"(log|uniform|int)\(\s*([^,\s]+)\s*,\s*([^,\s]+)\s*\)")
+_SYNTAX = "Write log(1e-5, 1e-4), uniform(0, 0.2), int(1, 5), or a list of values."
 
 
-@dataclass
-class Trial:
-    """A point of the search space.
+def read_space(path: Path) -> dict[str, BaseDistribution]:
+    """Read which keys of params.yaml to search, and in which ranges. Raises UserError if the file is not valid."""
+    content = read_yaml(path)
+    if not isinstance(content, dict) or not content:
+        raise UserError(f"{path} must have a line for each parameter, such as train.lr: log(1e-5, 1e-4). {_SYNTAX}")
+    for key in content:
+        if key.startswith(_FIXED_KEYS):
+            raise UserError(f"{path}: {key} cannot be searched, because it decides how trials are scored. Remove it.")
+    return {key: _distribution(path, key, content[key]) for key in sorted(content)}
 
-    Attributes:
-        values: The values of the point as text, by key.
-        scores: The validation scores, by seed. None if the run failed.
+
+def _distribution(path: Path, key: str, value: Any) -> BaseDistribution:
+    try:
+        if isinstance(value, list):
+            return CategoricalDistribution(value)
+        if (match := _RANGE.fullmatch(str(value).strip())) is None:
+            raise ValueError("unknown form")
+        form, low, high = match.groups()
+        if form == "int":
+            return IntDistribution(int(low), int(high))
+        return FloatDistribution(float(low), float(high), log=form == "log")
+    except ValueError as error:
+        raise UserError(f"{path}: {key} must be a valid range or list, got {value} ({error}). {_SYNTAX}") from None
+
+
+def _overrides(trial: Trial | FrozenTrial) -> list[str]:
+    """Return the values of a trial as for `dvc exp run -S`. Six digits of a number are enough."""
+    texts = []
+    for key, value in trial.params.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        texts.append(f"{key}={f'{value:.6g}' if isinstance(value, float) else text}")
+    return texts
+
+
+class Search:
+    """A study of Optuna in searches/NAME.log, where NAME is the name of the space file.
+
+    A repeated command continues the study. Another space, sampler, params.yaml, code or data starts another study in
+    the same file. "optuna-dashboard searches/NAME.log" shows all of them.
     """
 
-    number: int
-    values: dict[str, str]
-    scores: dict[int, float | None] = field(default_factory=dict)
+    def __init__(self, space_file: Path, sampler: str, jobs: int) -> None:
+        self._space, self._jobs, self._inputs = read_space(space_file), jobs, group_name([])
+        lists = {key: entry.choices for key, entry in self._space.items() if hasattr(entry, "choices")}
+        if sampler == "grid" and (ranges := self._space.keys() - lists):
+            raise UserError(f"{space_file}: a grid needs a list of values for {', '.join(ranges)}.")
+        self._points = prod(map(len, lists.values())) if sampler == "grid" else None
+        self._file = Path("searches", space_file.stem)
+        self._file.parent.mkdir(exist_ok=True)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        storage = optuna.storages.JournalStorage(JournalFileBackend(f"{self._file}.log"))
+        name = f"{self._inputs} {sampler} {self._space}"
+        self._study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+        # With the same seed, a repeated command would propose the same points again.
+        tpe = TPESampler(seed=len(self._study.trials), n_startup_trials=_STARTUP, constant_liar=True)
+        self._study.sampler = GridSampler(lists, seed=0) if sampler == "grid" else tpe
 
-    @property
-    def overrides(self) -> list[str]:
-        """The values as for `dvc exp run -S`."""
-        return [f"{key}={value}" for key, value in self.values.items()]
+    def run(self, n: int) -> tuple[pd.DataFrame, list[str]]:
+        """Run n trials, or all points of a smaller grid, and the best third of them again with a second seed.
 
-    @property
-    def score(self) -> float | None:
-        """The mean score over the seeds. None if a run failed."""
-        scores = [score for score in self.scores.values() if score is not None]
-        return mean(scores) if len(scores) == len(self.scores) else None
-
-
-class Study:
-    """A search.
-
-    Attributes:
-        metric: The metric that chooses the epoch and ranks the trials. It is known after the first run.
-    """
-
-    def __init__(self, sampler: Sampler, jobs: int) -> None:
-        self.metric = ""
-        self._inputs = identity([])
-        self._trials: list[Trial] = []
-        self._sampler, self._jobs = sampler, jobs
-
-    def run(self, n: int) -> list[Trial]:
-        """Run `n` trials, or all points of a smaller grid.
-
-        The best third of the distinct points, at least two, then run with a second seed.
+        Trials that a killed command has left unfinished, or that have failed, run again under the same numbers.
 
         Returns:
-            The trials with two seeds, the best one first, then the trials with one seed, then the failed ones.
+            A row for each trial, and the values of the best one as for `dvc exp run -S`. The trials with two seeds come
+            first, ordered by their mean score, and failed ones come last. searches/NAME.csv has the same table.
 
         Raises:
-            UserError: All trials failed, or the parameters, the code or the data have changed since the search began.
+            UserError: All trials failed, or the parameters, the code or the data have changed meanwhile.
         """
-        n = min(n, self._sampler.size or n)
-        while len(self._trials) < n:
-            batch = [Trial(*self._sampler.ask()) for _ in range(min(self._jobs, n - len(self._trials)))]
-            self._trials += batch
-            self._run(batch, _FIRST_SEED)
-            for trial in batch:
-                self._sampler.tell(trial.number, self._signed_score(trial))
-        scored = [trial for trial in self._trials if trial.score is not None]
-        if not scored:
-            raise UserError("All trials failed. Fix the errors above, and search again.")
-        ranked = self._ranked(scored)
-        points = list(dict.fromkeys(tuple(trial.overrides) for trial in ranked))
-        best = points[: max(2, len(points) // 3)]
-        self._run([trial for trial in ranked if tuple(trial.overrides) in best], _SECOND_SEED)
-        return self._ranked(self._trials)
+        if unfinished := self._study.get_trials(states=[TrialState.RUNNING]):
+            self._run_trials(unfinished)
+        while (missing := min(n, self._points or n) - len(self._study.trials)) > 0:
+            self._run_trials([self._study.ask(self._space) for _ in range(min(self._jobs, missing))])
+        finished = self._study.get_trials(states=[TrialState.COMPLETE])
+        if not finished:
+            raise UserError("All trials failed. Fix the errors above, and repeat the command.")
+        best = sorted(finished, key=lambda trial: trial.value or 0, reverse=True)[: max(2, len(finished) // 3)]
+        second_scores = self._run(best, _SECOND_SEED)
+        rows: list[dict[str, Any]] = []
+        for trial in self._study.trials:
+            scores: list[Any] = [trial.value, *([second_scores.get(trial.number)] if trial in best else [])]
+            score = None if None in scores else mean(scores)
+            values = dict(override.split("=", 1) for override in _overrides(trial))
+            rows.append({"trial": trial.number, "score": score, "seeds": len(scores), **values})
+        rows.sort(key=lambda row: (row["score"] is not None, row["seeds"], row["score"] or 0), reverse=True)
+        metric = SCORES[self._study.user_attrs["metric"]]
+        table = pd.DataFrame(rows)
+        table["score"] *= metric.sign
+        table = table.rename(columns={"score": f"validation {metric.title}"})
+        write_text(Path(f"{self._file}.csv"), table.to_csv(index=False, lineterminator="\n"))
+        return table, _overrides(self._study.trials[rows[0]["trial"]])
 
-    def require_unchanged(self) -> None:
-        """Raise UserError if the parameters, the code or the data have changed since the search began."""
-        if identity([]) != self._inputs:
-            raise UserError(INPUTS_CHANGED)
+    def _run_trials(self, trials: Sequence[Trial | FrozenTrial]) -> None:
+        """Run trials with the first seed, and tell Optuna the scores. A failed trial stays unfinished."""
+        for number, score in self._run(trials, _FIRST_SEED).items():
+            with suppress(RuntimeError):  # After the last point, GridSampler stops Study.optimize, which is not used.
+                self._study.tell(number, score)
 
-    def _ranked(self, trials: list[Trial]) -> list[Trial]:
-        """Sort by the number of seeds, then by the score, the best trial first. Failed trials come last."""
+    def _run(self, trials: Sequence[Trial | FrozenTrial], seed: int) -> dict[int, float]:
+        """Run trials with a seed, and return the validation scores of those that did not fail, by their numbers.
 
-        def rank(trial: Trial) -> tuple[bool, int, float]:
-            return trial.score is not None, len(trial.scores), self._signed_score(trial) or 0.0
-
-        return sorted(trials, key=rank, reverse=True)
-
-    def _signed_score(self, trial: Trial) -> float | None:
-        """Return the score, negated if lower is better."""
-        return None if trial.score is None else SCORES[self.metric].sign * trial.score
-
-    def _run(self, trials: Sequence[Trial], seed: int) -> None:
-        """Run the trials that have not been run with this seed, and read the scores of all trials."""
-        self.require_unchanged()
-        experiments = [
-            Experiment(
-                name=f"trial-{identity(trial.overrides)}-{seed}",
-                overrides=trial.overrides,
-                varied_override=f"{SEED_KEY}={seed}",
-                title=f"trial {trial.number}, seed {seed}",
-                stages=["train"],
-            )
-            for trial in trials
-        ]
-        finished = experiment_commits()
-        # A sampler may propose the same point twice.
-        missing = {run.name: run for run in experiments if run.name not in finished}
-        run_all(list(missing.values()), self._jobs, stop_at_failure=False)
-        finished = experiment_commits()
-        for trial, experiment in zip(trials, experiments, strict=True):
-            trial.scores[seed] = None
-            result = "failed"
-            if experiment.name in finished:
-                details = read_train_details(finished[experiment.name])
-                self.metric = details["metric_for_best_model"]
-                trial.scores[seed] = details["score"]
-                result = f"validation {self.metric} {SCORES[self.metric].format_for_log(details['score'])}"
-            log.info("%s: %s", experiment.title, result)
-
-
-def require_comparable(space: Sequence[Parameter]) -> None:
-    """Raise UserError if the trials would be scored by different metrics, or on different examples."""
-    for parameter in space:
-        if parameter.key == _METRIC_KEY:
-            raise UserError(
-                f"{_METRIC_KEY} chooses the score that ranks the trials, so it cannot be searched. Remove it."
-            )
-        if parameter.key.startswith("data.") or parameter.key == _MAX_SAMPLES_KEY:
-            raise UserError(
-                f"{parameter.key} decides which examples are scored, so it must be the same in all trials. Remove it."
-            )
+        The score of an error, for which lower is better, is negated.
+        """
+        if group_name([]) != self._inputs:
+            raise UserError("params.yaml, the code or the data has changed since this search began. Search again.")
+        names = {f"trial-{trial.number}-{group_name(_overrides(trial))}-{seed}": trial for trial in trials}
+        runs = {name: [*_overrides(trial), f"{SEED}={seed}"] for name, trial in names.items()}
+        errors = run_experiments(runs, self._jobs, ["train"])
+        commits, scores = experiments(), {}
+        for name, trial in names.items():
+            if name not in commits:
+                log.warning("trial %d failed with seed %d: %s", trial.number, seed, errors.get(name))
+                continue
+            details = read_train_details(commits[name])
+            metric, score = details["metric_for_best_model"], details["score"]
+            self._study.set_user_attr("metric", metric)
+            log.info("trial %d with seed %d: validation %s %.4f", trial.number, seed, metric, score)
+            scores[trial.number] = SCORES[metric].sign * score
+        return scores

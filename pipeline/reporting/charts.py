@@ -1,250 +1,147 @@
-"""The charts of the report: Vega-Lite specifications made with Altair, and the JavaScript that draws them.
+"""The charts of the report: Altair, drawn as SVG without scripts. The colors are variables of colors.css."""
 
-page.js adds the colors of the page's light or dark scheme, and the styles `interval` and `reference`. Series differ not
-only in color, but also in their dashes or shapes.
-"""
-
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 import vl_convert
+from markupsafe import Markup, escape
 
-from pipeline.evaluation.metrics import METRICS
-from pipeline.reporting.slices import MIN_ROWS, Slice
+from pipeline.evaluation.diagnostics import PLOTS
+from pipeline.evaluation.metrics import METRICS, Floats
+from pipeline.reporting.findings import with_unit
 
-Spec = dict[str, Any]
+SMALL, LARGE = (300, 190), (440, 260)  # width and height
 
-_MAX_POINTS = 400  # of a line. With every point of a large corpus, the page would not open.
-_DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-_SHAPES = ("circle", "square", "triangle-up")
-_COLOR_ORDER = ("train", "validation", "test", "validation_mismatched")
-_PERCENT = alt.Axis(format=".0%", tickCount=5)
-alt.data_transformers.disable_max_rows()  # The limit of 5,000 rows would stop the report of a very long training.
-
-
-@cache
-def javascript() -> str:
-    """Bundle page.js with Vega, Vega-Lite and Vega-Embed into a script that needs no network."""
-    return vl_convert.javascript_bundle(Path(__file__).with_name("page.js").read_text(encoding="utf-8"))
-
-
-def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
-    """Draw the scores of a model with their intervals, and the scores of other models.
-
-    Args:
-        rows: Each has the keys `score`, `model` and `value`, and `low` and `high` if there is an interval. There are at
-            most three models.
-    """
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    legend = alt.Legend(orient="top", title=None, columns=1)  # A row would be wider than a phone.
-    reversed_rows = pd.DataFrame(rows[::-1])  # Vega draws later rows on top, so this model comes last.
-    base = alt.Chart(reversed_rows).encode(y=_names("score", [row["score"] for row in rows]))
-    points = base.mark_point(filled=True, size=90, opacity=1).encode(
-        x=alt.X("value:Q", title=None, axis=_PERCENT, scale=alt.Scale(zero=False)),
-        color=alt.Color("model:N", scale=alt.Scale(domain=models, range="ordinal"), legend=legend),
-        shape=alt.Shape("model:N", scale=alt.Scale(domain=models, range=list(_SHAPES)), legend=legend),
-        tooltip=["score:N", "model:N", _percent("value")],
-    )
-    height = 38 * len({row["score"] for row in rows}) + 78
-    return _layered(base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q"), points, height=height)
+_MODEL, _OTHER, _INK, _MUTED, _LINE = (f"var(--{color})" for color in ("model", "other", "ink", "muted", "line"))
+_FONT = "Liberation Sans"  # vl-convert contains this font, so the layout is the same on every machine.
+_TEXT = {"labelColor": _MUTED, "titleColor": _MUTED, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 400}
+_CONFIG = {
+    "aria": False,  # A name for each point would triple the size. The whole chart has a name.
+    "axis": {**_TEXT, "gridColor": _LINE, "domainColor": _LINE, "tickColor": _LINE, "tickCount": 4},
+    "axisX": {"labelFlush": False}, "background": None, "font": _FONT, "view": {"stroke": None},
+    "legend": {**_TEXT, "orient": "top", "title": None, "symbolType": "stroke"},
+    "mark": {"color": _MODEL}, "point": {"filled": True}, "rule": {"color": _MUTED}, "text": {"color": _MUTED},
+}  # fmt: skip
+_MAX_POINTS = 300  # of a line or a scatter plot. With every point of a large corpus, the page would be slow.
+_DASHED = [4, 3]
+_ANY = alt.Scale(zero=False)
 
 
-def losses(history: pd.DataFrame, kept_step: int, title: str) -> Spec:
-    """Draw the train and validation loss at each step, and a line at the end of the kept epoch.
+def svg(label: str, *layers: alt.Chart, size: tuple[int, int] = SMALL) -> Markup:
+    """Draw layers on top of each other, with a name for screen readers."""
+    fit, chart = alt.AutoSizeParams(type="fit", contains="padding"), alt.layer(*layers)
+    specification = chart.properties(width=size[0], height=size[1], autosize=fit).to_dict(validate=False)
+    drawing = vl_convert.vegalite_to_svg(specification | {"config": _CONFIG}).replace(f' font-family="{_FONT}"', "")
+    return Markup(drawing.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1))
+
+
+def scores(rows: pd.DataFrame, metric: str, overall: float | None = None) -> Markup:
+    """Draw scores, with their intervals as soft bars, if they have any.
 
     Args:
-        history: The rows of history.csv.
-        title: The name of the loss.
+        rows: The columns `value`, `low` and `high`, indexed by name.
+        overall: The score of all slices together. If it is given, the chart is small and has a line there.
     """
-    lines = _lines(history, ["train", "validation"], "step", "loss").encode(
-        x=alt.X("step:Q", title="optimizer step"),
-        y=alt.Y("loss:Q", title=title, scale=alt.Scale(zero=False)),
-        tooltip=["split:N", "step:Q", alt.Tooltip("loss:Q", format=".4f")],
+    size, font, padding = (LARGE, 14, 24) if overall is None else (SMALL, 12, 8)
+    rows = rows.rename_axis("name").reset_index()
+    rows["text"] = [with_unit(value, metric) for value in rows["value"]]
+    labels = alt.Axis(domain=False, ticks=False, labelColor=_INK, labelFontSize=font, labelLimit=120)
+    base = alt.Chart(rows).encode(y=alt.Y("name:N", sort=rows["name"].tolist(), title=None, axis=labels))
+    scale = alt.Scale(zero=False, padding=padding)
+    x = alt.X("value:Q", title=METRICS[metric].title, axis=_axis(metric), scale=scale)
+    color = alt.condition("isValid(datum.low)", alt.value(_MODEL), alt.value(_OTHER))
+    points = base.mark_point(opacity=1, size=60).encode(x=x, color=color)
+    intervals = _intervals(base, x=alt.X("low:Q", scale=scale), x2="high:Q")
+    if overall is None:
+        detail = base.mark_text(dy=-20, fontSize=font, fontWeight=600, color=_INK).encode(x=x, text="text:N")
+    else:
+        detail = alt.Chart(pd.DataFrame([{"value": overall}])).mark_rule(strokeDash=_DASHED).encode(x=x)
+    label = ", ".join(rows["name"] + " " + rows["text"])
+    return svg(f"{METRICS[metric].title}: {label}", intervals, points, detail, size=size)
+
+
+def losses(history: pd.DataFrame, kept_epoch: int) -> Markup:
+    """Draw the losses on train and on validation, and a line at the epoch that was kept."""
+    splits = ["train", "validation"]
+    rows = pd.concat([_thinned(history.loc[history["split"] == split, ["split", "epoch", "loss"]]) for split in splits])
+    x = alt.X("epoch:Q", axis=alt.Axis(format="d", tickMinStep=1, grid=False))
+    color = alt.Color("split:N", scale=alt.Scale(domain=splits, range=[_OTHER, _MODEL]))
+    dash = alt.StrokeDash("split:N", scale=alt.Scale(domain=splits, range=[_DASHED, [1, 0]]))
+    lines = alt.Chart(rows).encode(x=x, y=alt.Y("loss:Q", scale=_ANY), color=color)
+    points = lines.mark_point(size=40, opacity=1).transform_filter("datum.split === 'validation'")
+    kept = alt.Chart(pd.DataFrame([{"epoch": kept_epoch, "text": "kept"}])).encode(x=x)
+    text = kept.mark_text(align="right", dx=-4, baseline="top").encode(y=alt.value(0), text="text:N")
+    layers = [kept.mark_rule(strokeDash=_DASHED), lines.mark_line().encode(strokeDash=dash), points, text]
+    return svg(f"Losses on train and validation. The model after epoch {kept_epoch} was kept.", *layers)
+
+
+def plot(name: str, points: pd.DataFrame, lowest: float = 0.0) -> Markup:
+    """Draw a plot of `diagnostics.plots`. `lowest` is the lowest possible confidence in a reliability diagram."""
+    x, y = PLOTS[name][:2]
+    is_regression, is_curve = name == "residuals", name in ("precision_recall", "roc")
+    low, high = (points.min(axis=None), points.max(axis=None)) if is_regression else (lowest, 1)
+    axis = alt.Axis(format="~g" if is_regression else ".0%")
+    x_scale, y_scale = alt.Scale(domain=[low, high]), alt.Scale(domain=[low if is_regression else 0, high])
+    x_channel = alt.X(f"{x}:Q", title=x.replace("_", " "), axis=axis, scale=x_scale)
+    y_channel = alt.Y(f"{y}:Q", title=y.replace("_", " "), axis=axis, scale=y_scale)
+    chart = alt.Chart(_thinned(points).reset_index(names="order")).encode(x=x_channel, y=y_channel)
+    marks = chart.mark_line().encode(order="order:Q") if is_curve else chart.mark_point(size=24, opacity=0.5)
+    if name == "reliability":
+        marks = marks.encode(size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 300])))
+    ends = alt.Chart(pd.DataFrame([{x: low, y: low}, {x: high, y: high}])).encode(x=x_channel, y=y_channel)
+    diagonal = [] if name == "precision_recall" else [ends.mark_line(strokeDash=_DASHED, color=_MUTED)]
+    return svg(f"{y} against {x}".replace("_", " "), *diagonal, marks, size=LARGE if is_regression else SMALL)
+
+
+def errors(differences: Floats) -> Markup:
+    """Draw the distribution of the errors of a regression."""
+    counts, edges = np.histogram(differences, bins=21)
+    rows = alt.Chart(pd.DataFrame({"start": edges[:-1], "end": edges[1:], "n": counts}))
+    x = alt.X("start:Q", title="prediction minus label", scale=_ANY)
+    bars = rows.mark_bar(opacity=0.75, orient="vertical", binSpacing=1).encode(
+        x=x, x2="end:Q", y=alt.Y("n:Q", title=None)
     )
-    points = lines.mark_point(filled=True, size=50, opacity=1).transform_filter("datum.split === 'validation'")
-    kept = alt.Chart(pd.DataFrame([{"step": kept_step, "text": "kept"}])).encode(x="step:Q")
-    text = kept.mark_text(align="right", baseline="top", dx=-4).encode(y=alt.value(0), text="text:N")
-    return _layered(kept.mark_rule(style="reference"), lines, points, text)
+    zero = alt.Chart(pd.DataFrame([{"start": 0}])).mark_rule(strokeDash=_DASHED).encode(x=x)
+    return svg("Histogram of prediction minus label", bars, zero)
 
 
-def scores(epochs: pd.DataFrame, names: Sequence[str]) -> Spec:
-    """Draw the metrics `names`, which are proportions or correlations, on validation after each epoch."""
-    titles = {name: METRICS[name].title for name in names}
-    rows = epochs[list(titles)].rename(columns=titles).reset_index().melt("epoch", var_name="score")
-    chart = alt.Chart(rows).mark_line(point={"filled": True, "size": 50})
-    domain = list(titles.values())
-    dashes = alt.Scale(domain=domain, range=list(_DASHES[: len(domain)]))
-    chart = chart.encode(
-        x=alt.X("epoch:O", title="epoch", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        y=alt.Y("value:Q", title="validation score", axis=_PERCENT, scale=alt.Scale(zero=False)),
-        color=alt.Color("score:N", scale=alt.Scale(domain=domain, range="ordinal"), legend=_legend(domain)),
-        strokeDash=alt.StrokeDash("score:N", scale=dashes, legend=_legend(domain)),
-        tooltip=["score:N", "epoch:O", _percent("value")],
-    )
-    return _layered(chart)
+def training_sizes(content: Mapping[str, Any]) -> str:
+    """Return curve.svg from the content of curve.json: the points, the curve through them, and the predicted band."""
+    metric, points, fitted = content["metric"], pd.DataFrame(content["points"]), pd.DataFrame(content["curve"])
+    ticks = sorted({*points["rows"], *(row["rows"] for row in content["curve"][-1:])})
+    axis = alt.Axis(values=ticks, tickCount=len(ticks), format=",", grid=False)
+    scale = alt.Scale(type="log", domain=[ticks[0], ticks[-1]], nice=False, padding=14)
+    x = alt.X("rows:Q", title="training rows", scale=scale, axis=axis)
+    title = f"validation {METRICS[metric].title}"
+    y, low = alt.Y("value:Q", title=title, axis=_axis(metric), scale=_ANY), alt.Y("low:Q", scale=_ANY)
+    layers = []
+    if content["curve"]:
+        is_predicted, is_measured = fitted["rows"] >= points["rows"].max(), fitted["rows"] <= points["rows"].max()
+        measured, predicted = (alt.Chart(fitted[part]).encode(x=x) for part in (is_measured, is_predicted))
+        band = predicted.mark_area(opacity=0.18).encode(y=low, y2="high:Q")
+        layers = [band, measured.mark_line().encode(y=y), predicted.mark_line(strokeDash=_DASHED).encode(y=y)]
+    base = alt.Chart(points[["rows", "value", "low", "high"]]).encode(x=x)
+    layers += [_intervals(base, y=low, y2="high:Q"), base.mark_point(size=60, opacity=1).encode(y=y)]
+    drawing = svg(f"{title} against the number of training rows", *layers, size=(640, 360))
+    colors = Path(__file__).with_name("colors.css").read_text(encoding="utf-8")
+    style = f"<style>{colors}svg {{ background: var(--page); font-family: Arial, sans-serif; }}</style>"
+    return str(drawing).replace(">", f">{style}", 1)
 
 
-def reliability(bins: pd.DataFrame, splits: Sequence[str], lowest: float) -> Spec:
-    """Draw the reliability diagram.
-
-    Args:
-        bins: The rows of reliability.csv.
-        lowest: The lowest possible confidence.
-    """
-    points = _lines(bins, splits, "confidence", "accuracy", "n", symbol="circle").encode(
-        x=alt.X("confidence:Q", title="confidence", axis=_PERCENT, scale=alt.Scale(domain=[lowest, 1])),
-        y=alt.Y("accuracy:Q", title="accuracy", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
-        size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 500])),
-        tooltip=["split:N", _percent("confidence"), _percent("accuracy"), alt.Tooltip("n:Q", title="predictions")],
-    )
-    # A line would connect groups of a single prediction, which are right on 0% or 100%.
-    return _layered(_diagonal("confidence", "accuracy", lowest, 1), points.mark_point(filled=True, opacity=0.9))
+def _intervals(base: alt.Chart, **bounds: Any) -> alt.Chart:
+    bars = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    soft: alt.Chart = bars.mark_bar(size=12, cornerRadius=4, opacity=0.25)
+    return soft.encode(**bounds)
 
 
-def precision_recall(points: pd.DataFrame, splits: Sequence[str]) -> Spec:
-    """Draw the precision-recall curve. `points` are the rows of precision_recall.csv."""
-    lines = _lines(points, splits, "recall", "precision").encode(
-        x=alt.X("recall:Q", title="recall", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
-        y=alt.Y("precision:Q", title="precision", axis=_PERCENT, scale=alt.Scale(zero=False)),
-    )
-    return _layered(lines)
+def _axis(metric: str) -> alt.Axis:
+    return alt.Axis(format=".3~g" if METRICS[metric].is_error else ".0%")
 
 
-def roc(points: pd.DataFrame, splits: Sequence[str]) -> Spec:
-    """Draw the ROC curve. `points` are the rows of roc.csv."""
-    lines = _lines(points, splits, "false_positive_rate", "true_positive_rate").encode(
-        x=alt.X("false_positive_rate:Q", title="false positive rate", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
-        y=alt.Y("true_positive_rate:Q", title="true positive rate", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
-    )
-    return _layered(_diagonal("false_positive_rate", "true_positive_rate", 0, 1), lines)
-
-
-def predictions(points: pd.DataFrame, split: str) -> Spec:
-    """Draw the predictions of a regression against the labels. `points` are the rows of residuals.csv."""
-    rows = points.loc[points["split"] == split, ["label", "prediction"]]
-    marks = (
-        alt.Chart(rows)
-        .mark_point(filled=True, size=18, opacity=0.5)
-        .encode(
-            x=alt.X("label:Q", title="label", scale=alt.Scale(zero=False)),
-            y=alt.Y("prediction:Q", title="prediction", scale=alt.Scale(zero=False)),
-        )
-    )
-    return _layered(_diagonal("label", "prediction", rows.min(axis=None), rows.max(axis=None)), marks)
-
-
-def slice_chart(slices: Sequence[Slice], name: str, overall: float) -> Spec:
-    """Draw a metric and its interval in each slice for which it is defined, and a line at the metric of all rows."""
-    rows = pd.DataFrame(
-        {"slice": part.name, "score": part.scores[name], **part.intervals[name], "rows": part.n}
-        for part in slices
-        if name in part.scores
-    )
-    is_error = METRICS[name].is_error
-    titles = {"score": METRICS[name].title, "low": "95% interval from", "high": "95% interval to"}
-    numbers = [
-        alt.Tooltip(f"{field}:Q", title=title, format=".3f" if is_error else ".1%") for field, title in titles.items()
-    ]
-    axis = alt.Axis(tickCount=5) if is_error else _PERCENT
-    base = alt.Chart(rows).encode(y=_names("slice", [part.name for part in slices]))
-    points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=alt.X("score:Q", title=METRICS[name].title, axis=axis, scale=alt.Scale(zero=False)),
-        tooltip=["slice:N", alt.Tooltip("rows:Q", title="examples"), *numbers],
-    )
-    reference = alt.Chart(pd.DataFrame([{"score": overall}])).mark_rule(style="reference").encode(x="score:Q")
-    # The error of a few rows may have an interval so wide that all points would be drawn at the same place.
-    rows_with_intervals = base.transform_filter(f"datum.rows >= {MIN_ROWS}") if is_error else base
-    intervals = rows_with_intervals.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
-    return _layered(reference, intervals, points, height=26 * len(rows))
-
-
-def training_sizes(points: Sequence[Mapping[str, Any]], curve: Sequence[Mapping[str, Any]], name: str) -> Spec:
-    """Draw a metric against the number of training rows: the points with intervals, and the curve through them.
-
-    The points and the curve are those of curve.json. The band of the curve is drawn after the last point.
-    """
-    largest, end = points[-1]["rows"], (curve or points)[-1]["rows"]
-    is_error = METRICS[name].is_error
-    scale = alt.Scale(type="log", domain=[points[0]["rows"], end], nice=False, padding=12)
-    ticks = alt.Axis(values=[*(point["rows"] for point in points), end], format=",", grid=False)
-    x = alt.X("rows:Q", title="training rows", scale=scale, axis=ticks)
-    axis = alt.Axis(tickCount=5) if is_error else _PERCENT
-    y = alt.Y("value:Q", title=f"validation {METRICS[name].title}", axis=axis, scale=alt.Scale(zero=False))
-    line = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] <= largest])).mark_line().encode(x=x, y=y)
-    extrapolation = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] >= largest])).encode(x=x)
-    scores = alt.Chart(pd.DataFrame(points)).encode(x=x)
-    tooltip = [alt.Tooltip("rows:Q", format=","), alt.Tooltip("value:Q", format=".3f" if is_error else ".1%")]
-    band = extrapolation.mark_area(opacity=0.2).encode(y="low:Q", y2="high:Q")
-    return _layered(
-        *([band, line, extrapolation.mark_line(strokeDash=_DASHES[1]).encode(y=y)] if curve else []),
-        scores.mark_rule(style="interval").encode(y="low:Q", y2="high:Q"),
-        scores.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip),
-        height=320,
-    )
-
-
-def _names(field: str, names: Sequence[str]) -> alt.Y:
-    axis = alt.Axis(labelLimit=170, ticks=False, domain=False)
-    return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)
-
-
-def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str, symbol: str = "stroke") -> alt.Chart:
-    """Draw a line for each of the splits through its rows, in their order.
-
-    Args:
-        columns: The columns to keep.
-        symbol: The symbols in the legend. Vega does not draw a "stroke" for points.
-    """
-    # The first color is for train, even if train is not drawn.
-    ordered_splits = sorted({"train", *splits}, key=_COLOR_ORDER.index)
-    drawn = [split for split in ordered_splits if split in splits]
-    lines = [_downsample(rows.loc[rows["split"] == split, ["split", *columns]]) for split in drawn]
-    points = pd.concat(lines).rename_axis("order").reset_index()
-    legend = _legend(drawn, symbol)
-    dashes = alt.Scale(domain=ordered_splits, range=list(_DASHES[: len(ordered_splits)]))
-    chart: alt.Chart = (
-        alt.Chart(points)
-        .mark_line()
-        .encode(
-            order="order:Q",
-            color=alt.Color("split:N", scale=alt.Scale(domain=ordered_splits), legend=legend),
-            strokeDash=alt.StrokeDash("split:N", scale=dashes, legend=legend),
-        )
-    )
-    return chart
-
-
-def _downsample(points: pd.DataFrame) -> pd.DataFrame:
-    """Return every k-th point and the last one, so that at most about _MAX_POINTS remain."""
-    return pd.concat([points.iloc[: -1 : len(points) // _MAX_POINTS + 1], points.iloc[-1:]])
-
-
-def _legend(names: Sequence[str], symbol: str = "stroke") -> alt.Legend:
-    """Return a legend. If a row of the names would be wider than a phone, the names form a column."""
-    legend = alt.Legend(orient="top", title=None, symbolType=symbol, symbolSize=300, symbolStrokeWidth=2)
-    legend.values = list(names)
-    if sum(map(len, names)) > 20:
-        legend.columns = 1
-    return legend
-
-
-def _diagonal(x: str, y: str, start: float, end: float) -> alt.Chart:
-    ends = pd.DataFrame([{x: start, y: start}, {x: end, y: end}])
-    line: alt.Chart = alt.Chart(ends).mark_line(style="reference").encode(x=f"{x}:Q", y=f"{y}:Q")
-    return line
-
-
-def _percent(field: str) -> alt.Tooltip:
-    return alt.Tooltip(f"{field}:Q", format=".1%")
-
-
-def _layered(*layers: alt.Chart, height: int = 260) -> Spec:
-    """Draw the layers on top of each other, in the full width of their container."""
-    chart = alt.layer(*layers).properties(width="container", height=height)
-    specification: Spec = chart.properties(autosize={"type": "fit-x", "contains": "padding"}).to_dict()
-    del specification["config"]  # It holds Altair's theme, and page.js sets its own.
-    return specification
+def _thinned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return every k-th row and the last one, so that at most about _MAX_POINTS remain."""
+    return pd.concat([rows[: -1 : len(rows) // _MAX_POINTS + 1], rows[-1:]])

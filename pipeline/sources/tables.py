@@ -1,4 +1,4 @@
-"""Read tables strictly: CSV, TSV, JSON, JSON Lines and Parquet. Nothing is guessed, and an error names its line."""
+"""Read tables strictly: CSV, TSV, JSON, JSON Lines and Parquet. An error names its line."""
 
 import codecs
 import csv

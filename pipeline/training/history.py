@@ -6,22 +6,13 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import SCORES, Values, compute_metrics, logits_to_predictions
+from pipeline.evaluation.metrics import SCORES
 
 History = list[dict[str, Any]]  # The Trainer's `log_history`: one entry per logged step and per evaluation.
 WriteCurves = Callable[[History], None]
-
-
-def validation_scores(task: Task, logits: NDArray[np.float32], labels: Values) -> dict[str, float]:
-    """Return the task's metrics on the validation split, the `loss`, and the number of `distinct_predictions`."""
-    if task.problem_type == "multi_label_classification":
-        labels = labels.astype(np.int64)  # They are floats for the loss, but the metrics need integers.
-    distinct = len(np.unique(logits_to_predictions(task.problem_type, logits), axis=0))
-    return {**compute_metrics(task, logits, labels), "distinct_predictions": distinct}
 
 
 def require_finite(entry: Mapping[str, float], step: int, fp16: bool) -> None:

@@ -31,9 +31,9 @@ from pipeline.training.history import (
     last_loss,
     log_epoch,
     require_finite,
-    validation_scores,
 )  # fmt: skip
 from pipeline.training.inputs import TrainInputs
+from pipeline.training.validation import compute_metrics
 
 
 def fit(
@@ -128,4 +128,4 @@ def _evaluate(accelerator: Accelerator, model: Any, loader: DataLoader[Any], inp
         labels = batch.pop("labels")
         scored.append(accelerator.gather_for_metrics((model(**batch).logits.float(), labels)))
     logits, labels = (torch.cat(parts).cpu().numpy() for parts in zip(*scored, strict=True))
-    return validation_scores(inputs.task, logits, labels)
+    return compute_metrics(inputs.task, logits, labels)

@@ -29,11 +29,11 @@ from pipeline.training.history import (
     last_loss,
     log_epoch,
     require_finite,
-    validation_scores,
 )  # fmt: skip
 from pipeline.training.inputs import TrainInputs
 from pipeline.training.losses import SummedLoss
 from pipeline.training.sampler import EpochSampler
+from pipeline.training.validation import compute_metrics
 
 
 def fit(
@@ -63,7 +63,7 @@ def fit(
             eval_dataset=inputs.validation,
             processing_class=inputs.tokenizer,
             # Its "loss" replaces the Trainer's "eval_loss", which has class weights and label smoothing.
-            compute_metrics=lambda scored: validation_scores(task, scored.predictions, scored.label_ids),
+            compute_metrics=lambda scored: compute_metrics(task, scored.predictions, scored.label_ids),
             preprocess_logits_for_metrics=only_logits,
             callbacks=[_LogAndStopEarly(task, params.early_stopping_patience), ScoringProgress()],
             summed_loss=inputs.loss,

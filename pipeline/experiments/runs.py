@@ -1,0 +1,196 @@
+"""Read what models predict, and where the predictions come from, out of git and DVC's cache, without a checkout."""
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.data_card import LEAKAGE
+from pipeline.core.messages import UserError
+from pipeline.core.output import parse_details
+from pipeline.core.paths import LINEAR, LOCK, METRICS_DIR, PARAMS, PREDICTIONS, PROVENANCE, read_json
+from pipeline.core.stage import leaves
+from pipeline.core.task import TASK, Task, read_task
+from pipeline.core.text import listing
+from pipeline.core.yaml12 import load_yaml
+from pipeline.evaluation.metrics import METRICS, with_compared_metrics
+from pipeline.evaluation.predictions import Predictions, load_predictions, pool
+from pipeline.experiments.launch import FOLD, SEED, STAGES, cache_directory, experiments, git
+from pipeline.modeling.outputs import PROBABILITY_DECIMALS
+from pipeline.params import load_params
+
+WORKSPACE = "workspace"
+BASELINE = "baseline"  # the linear model in the workspace
+OUT_OF_FOLD = "out-of-fold"  # the only split of the pooled run of a fold group
+LINEAR_STAGES = ("download", "baseline")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The predictions of a model, and their origin.
+
+    Attributes:
+        origin: Everything that may differ between two runs: the parameters ("train.lr"), the hashes of the code and of
+            files ("pipeline/core", "compute.lock", "data", "base model"), and the environment ("environment.torch").
+        predictions: Keyed by split.
+    """
+
+    name: str
+    task: Task
+    origin: dict[str, Any]
+    predictions: dict[str, Predictions] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A single run, a seed group, or a fold group.
+
+    Attributes:
+        runs: For a fold group, a single run with the predictions of all folds.
+        folds: The runs of the folds. Empty unless this is a fold group.
+    """
+
+    name: str
+    runs: list[Run]
+    folds: list[Run] = field(default_factory=list)
+
+    @property
+    def task(self) -> Task:
+        return self.runs[0].task
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.origin[SEED] for run in self.runs]
+
+    def degenerate(self, split: str) -> list[str]:
+        """Return the names of the runs, or of the folds, with the same prediction for all examples with various labels.
+
+        If the models are compared by a ranking metric, such as ROC AUC, the probabilities must be the same, too.
+        """
+        names = []
+        for run in self.folds or self.runs:
+            predictions = run.predictions["test" if self.folds else split]
+            outputs = predictions.predicted
+            if METRICS[self.task.metrics[0]].is_ranking and predictions.probability is not None:
+                outputs = predictions.probability.round(PROBABILITY_DECIMALS)
+            if len(np.unique(outputs, axis=0)) == 1 < len(np.unique(predictions.labels, axis=0)):
+                names.append(run.name)
+        return names
+
+
+def read_side(name: str, *, seeds: int | None = None, linear: bool = False) -> Side:
+    """Read a run or a group. Raises UserError if it does not exist, or its runs do not belong together.
+
+    Args:
+        name: A branch, tag, commit, experiment or group, "workspace", or "baseline" for the linear model there.
+        seeds: The highest seed to read from a seed group. None means all seeds.
+        linear: Whether to read the predictions of the linear model instead of those of the fine-tuned model.
+    """
+    linear = linear or name == BASELINE
+    if name in (WORKSPACE, BASELINE):
+        return Side(name, [_read_run(name, None, linear)])
+    commits = experiments()
+    commit = commits.get(name)
+    with suppress(UserError):  # Git does not know the name of a group.
+        commit = commit or git("rev-parse", "--verify", f"{name}^{{commit}}").strip()
+    if commit:
+        return Side(name, [_read_run(name, commit, linear)])
+    numbers = {int(run.rpartition("-")[2]): run for run in commits if re.fullmatch(re.escape(name) + "-[0-9]+", run)}
+    if not numbers:
+        remedy = '"git branch" and "dvc exp list -A" list them.'
+        raise UserError(f'"{name}" is not a branch, tag, commit, experiment or group. {remedy}')
+    group = [numbers[number] for number in sorted(numbers) if seeds is None or number <= seeds]
+    first, *rest = runs = [_read_run(run, commits[run], linear) for run in group]
+    is_fold_group = first.origin.get(FOLD) is not None
+    for run in rest:
+        if different := changes(first.origin, run.origin).keys() - {FOLD if is_fold_group else SEED}:
+            raise UserError(
+                f"{first.name} and {run.name} are not one group: they differ in {listing(sorted(different))}. Remove "
+                f'the wrong one with "dvc exp remove {run.name}" or "dvc exp remove {first.name}", and repeat the '
+                "command that ran the group."
+            )
+    return _fold_side(name, runs) if is_fold_group else Side(name, runs)
+
+
+def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the entries that differ. A missing entry has the value None."""
+    return {key: (a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)}
+
+
+def read_train_details(commit: str) -> dict[str, Any]:
+    """Read metrics/train.json of an experiment."""
+    return parse_details(git("show", f"{commit}:{(METRICS_DIR / 'train.json').as_posix()}"))
+
+
+def _fold_side(name: str, folds: list[Run]) -> Side:
+    """Return a fold group with a pooled run. Raises UserError if a fold is missing."""
+    first = folds[0]
+    k = int(first.origin[FOLD].partition("/")[2])
+    finished = {run.origin[FOLD] for run in folds}
+    if missing := [fold for number in range(1, k + 1) if (fold := f"{number}/{k}") not in finished]:
+        raise UserError(f'{name}: these folds have not run: {", ".join(missing)}. Repeat "python -m pipeline.folds".')
+    pooled = pool([run.predictions["test"] for run in folds])
+    task = replace(first.task, predicted_splits=[OUT_OF_FOLD])
+    return Side(name, [Run(name, task, first.origin | {FOLD: f"{k} folds"}, {OUT_OF_FOLD: pooled})], folds)
+
+
+def _read_run(name: str, commit: str | None, linear: bool) -> Run:
+    """Read the run of a commit, or of the workspace if `commit` is None."""
+    output, stages = (LINEAR, LINEAR_STAGES) if linear else (PREDICTIONS, STAGES)
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = output if commit is None else _fetch(name, commit, output, Path(scratch))
+        task = with_compared_metrics(read_task(directory, stages[-1]), load_params().evaluate.metrics)
+        provenance = read_json(directory / PROVENANCE, stages[-1])
+        predictions = {split: load_predictions(directory, split, task, stages[-1]) for split in task.scored_splits}
+    lock = load_yaml(LOCK.read_text(encoding="utf-8") if commit is None else git("show", f"{commit}:{LOCK}"))
+    try:
+        for part in predictions.values():
+            part.rows[[*task.text_columns, LEAKAGE]]  # Older versions of the pipeline did not write these columns.
+        return Run(name, task, _origin(lock["stages"], stages, provenance), predictions)
+    except (KeyError, TypeError):  # for example, DVC was killed while it wrote dvc.lock
+        raise UserError(
+            f'{name}: its results are incomplete, or of an older version. Run "dvc repro", and commit the result.'
+        ) from None
+
+
+def _fetch(name: str, commit: str, output: Path, scratch: Path) -> Path:
+    """Copy a directory of a commit from DVC's cache. Raises UserError if it is not there."""
+    from dvc.api import DVCFileSystem
+
+    # The commit may name another cache. Without a remote, DVC does not wait for files that are missing from the cache.
+    config = {"core": {"remote": ""}, "cache": {"dir": cache_directory()}}
+    try:
+        with closing(DVCFileSystem(rev=commit, config=config)) as files:
+            if not files.isfile(f"/{output.as_posix()}/{TASK}"):  # not even the list of the files
+                raise FileNotFoundError
+            files.get(f"/{output.as_posix()}", str(scratch / output.name), recursive=True)
+    except FileNotFoundError:
+        raise UserError(
+            f'{name}: {output} is not in the DVC cache. If you have a remote, run "dvc exp pull GIT_REMOTE {name}" for '
+            f'an experiment, or "git switch {name}" and "dvc pull". Otherwise, run it again (for an experiment, after '
+            f'"dvc exp remove {name}").'
+        ) from None
+    return scratch / output.name
+
+
+def _origin(lock: dict[str, Any], stages: tuple[str, ...], provenance: dict[str, Any]) -> dict[str, Any]:
+    """Return `Run.origin`: what dvc.lock says that stages depend on, and what the model was really made from."""
+    written = {entry["path"] for stage in lock.values() for entry in stage.get("outs", [])}
+    origin: dict[str, Any] = {SEED: 0}  # for the linear model, which does not depend on a seed
+    for stage in [lock[name] for name in stages]:
+        origin |= dict(leaves(stage.get("params", {}).get(str(PARAMS), {})))
+        origin |= {entry["path"]: entry["md5"][:12] for entry in stage["deps"] if entry["path"] not in written}
+    origin |= {f"environment.{key}": value for key, value in provenance["environment"].items()}
+    return origin | {"data": hash_record(provenance["data"]), "base model": hash_record(provenance["checkpoint"])}
+
+
+def hash_record(record: dict[str, Any]) -> str:
+    """Return a short hash of a source.json, which identifies the data or the base model."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]

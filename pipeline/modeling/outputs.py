@@ -1,0 +1,53 @@
+"""What the outputs of a model mean: predictions, probabilities and losses."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_softmax, softmax
+
+from pipeline.core.task import ProblemType
+
+Logits = NDArray[np.floating[Any]]  # the outputs of the model for n examples, shape (n, outputs)
+# Probabilities and the threshold are written with this many decimals. Scores are computed before this rounding.
+PROBABILITY_DECIMALS = 6
+
+
+def logits_to_predictions(problem_type: ProblemType, logits: Logits) -> NDArray[Any]:
+    """Return the class numbers, the 0 or 1 for each label, or the numbers of a regression."""
+    if problem_type == "regression":
+        return logits[:, 0].astype(np.float64)
+    predictions: NDArray[Any] = logits > 0 if problem_type == "multi_label_classification" else logits.argmax(-1)
+    return predictions.astype(np.int64)
+
+
+def logits_to_probabilities(problem_type: ProblemType, logits: Logits) -> NDArray[np.float64] | None:
+    """Return the probability of each class, or of each label independently, with the same shape as `logits`.
+
+    The probabilities are rounded to 12 decimals, so that scores do not depend on the last bits of `exp`. With fewer
+    decimals, confident predictions would be ties, which ROC AUC counts as half. A regression has none.
+    """
+    if problem_type == "regression":
+        return None
+    logits = logits.astype(np.float64)
+    is_multi_label = problem_type == "multi_label_classification"
+    probabilities = expit(logits) if is_multi_label else softmax(logits, axis=-1)
+    return np.round(np.asarray(probabilities), 12)
+
+
+def loss(problem_type: ProblemType, logits: Logits, labels: NDArray[Any]) -> float:
+    """Return the mean loss: cross-entropy in nats, or the squared error of a regression."""
+    return float(np.mean(losses(problem_type, logits, labels)))
+
+
+def losses(problem_type: ProblemType, logits: Logits, labels: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the loss of each example, shape (n,), or of each of its labels, shape (n, labels)."""
+    logits = logits.astype(np.float64)
+    result: NDArray[np.float64]
+    if problem_type == "regression":
+        result = np.square(logits[:, 0] - labels)
+    elif problem_type == "multi_label_classification":
+        result = np.logaddexp(0, logits) - labels * logits
+    else:
+        result = -log_softmax(logits, axis=-1)[np.arange(len(labels)), labels]
+    return result

@@ -1,0 +1,139 @@
+"""The sentences of the report. They state facts of this run, and judge only if its numbers support the judgment."""
+
+from math import inf
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.core.task import Task
+from pipeline.core.text import format_number, listing
+from pipeline.evaluation.metrics import METRICS, SCORES
+from pipeline.reporting.results import Results
+from pipeline.reporting.slices import MIN_ROWS, TOO_FEW, slice_metric
+
+_MIN_GAIN = 0.01  # The smallest improvement that counts, in proportion to the best earlier score.
+
+
+def with_unit(value: float, name: str) -> str:
+    return SCORES[name].format(value) + ("" if SCORES[name].is_error else "%")
+
+
+def headline(results: Results) -> str:
+    """State the score by which models are compared, in a sentence that needs no context."""
+    task, scores = results.task, results.evaluation[results.task.verdict_split]
+    name, examples = task.metrics[0], f"{scores['n']:,} {task.verdict_split} {task.noun}"
+    score, title = with_unit(scores[name], name), METRICS[name].title
+    if name == "accuracy" and task.problem_type == "single_label_classification":
+        return f"The model is right on {score} of {examples}"
+    return f"{title[0].upper()}{title[1:]} of {score} on {examples}"
+
+
+def comparison(results: Results) -> tuple[str, bool]:
+    """Compare the model with the simple models, and return whether it is better than both."""
+    task, split, name = results.task, results.task.verdict_split, results.task.metrics[0]
+    metric, scores, details = METRICS[name], results.evaluation[split], results.diagnostics[split]
+    predicted, gains = results.predictions[split].predicted, details["gain_over_linear"]
+    relation = _relation(details["intervals"][name], scores[f"{task.constant_baseline}_{name}"], metric.sign)
+    if len(predicted) > 1 and (predicted == predicted[0]).all() and not metric.is_ranking:
+        return f"The model gives the same prediction for all {len(predicted):,} {task.noun}: do not rely on it.", False
+    if relation != "better":
+        constant = _describe_constant(task, results.diagnostics["constant_prediction"])
+        return f"The model is {relation} than always predicting {constant}: do not rely on it.", False
+    if gains is None:
+        return f"The model and a linear model differ on too few {task.noun} to say which one is better.", False
+    relation = _relation(gains[name], 0, metric.sign)
+    value, low, high = (metric.format_difference(gains[name][key]) for key in ("value", "low", "high"))
+    gain = f"the difference in {metric.title} is {value}{'' if metric.is_error else ' points'}"
+    return f"The model is {relation} than a linear model: {gain} (95% interval: {low} to {high}).", relation == "better"
+
+
+def _relation(interval: dict[str, Any], value: float, sign: int) -> str:
+    """Compare a score that has an interval with a value. A bound at infinity is None."""
+    if interval["low"] <= value <= (inf if interval["high"] is None else interval["high"]):
+        return "not clearly better"
+    return "better" if sign * (interval["low"] - value) > 0 else "clearly worse"
+
+
+def _describe_constant(task: Task, prediction: Any) -> str:
+    if task.problem_type == "regression":
+        return f"{format_number(prediction)}, the mean of train"
+    if task.problem_type == "multi_label_classification":
+        return "the more frequent of 0 and 1 for each label"
+    return f"“{task.labels[prediction]}”, the most frequent class of train"
+
+
+def learning(results: Results) -> str:
+    """Say which epoch was kept and why, and give at most one advice."""
+    training, history = results.training, results.history
+    epochs = history[history["split"] != "train"].reset_index(drop=True)
+    name, kept, last = training["metric_for_best_model"], training["kept_epoch"], len(epochs)
+    if training["degenerate"] and not METRICS[results.task.metrics[0]].is_ranking:
+        problem = "The kept model gives the same prediction for every validation example."
+        return f"{problem} Try another train.lr, more epochs or another seed."
+    values = SCORES[name].sign * epochs[name]
+    best = (values.index[values == values.max()] + 1).tolist()
+    title, score = f"validation {SCORES[name].title}", with_unit(epochs[name][best[0] - 1], name)
+    if kept not in best:
+        finding = f"The last of {last} epochs was kept. The {title} was best after epoch {best[0]} ({score})."
+    elif len(best) == 1:
+        finding = f"Best after epoch {kept} of {last}, which was kept: the {title} is {score}."
+    else:
+        which = "the last of them" if kept == best[-1] else f"epoch {kept}"
+        finding = f"Epochs {' and '.join(map(str, best))} have the same best {title} ({score}), and {which} was kept."
+    if last < training["epochs"]:
+        return f"{finding} Training stopped early, after {last} of {training['epochs']} epochs."
+    earlier = values[:-1].max()  # NaN if there was only one epoch
+    if epochs["loss"].argmin() == last - 1 and values[last - 1] - earlier > _MIN_GAIN * abs(earlier):
+        return f"{finding} It was still improving, so more epochs may help."
+    return finding
+
+
+def calibration(results: Results) -> str:
+    """Say whether confidence and accuracy disagree by more than chance explains."""
+    split = results.task.verdict_split
+    details, predictions = results.diagnostics[split], results.predictions[split]
+    right, expected = np.mean(predictions.labels == predictions.predicted), details["if_calibrated"]
+    is_uneven = details["calibration_error"] > expected["calibration_error_high"]
+    verdicts = {
+        "Overconfident": right < expected["accuracy_low"],
+        "Underconfident": right > expected["accuracy_high"],
+        "Too sure of some predictions, and not sure enough of others": is_uneven,
+    }
+    verdict = next((verdict for verdict, holds in verdicts.items() if holds), "No sign of over- or underconfidence")
+    unit = f", one for each {results.task.singular_noun} and label," if predictions.labels.ndim == 2 else ""
+    confidence = f"the mean confidence is {details['confidence']:.1%}"
+    return f"{verdict}: {confidence}, and {right:.1%} of the predictions{unit} are right."
+
+
+def classes(results: Results) -> str:
+    """Say which classes or labels are never predicted, or predicted worst."""
+    scores = results.classes.query("n > 0")
+    if missing := scores.index[scores["precision"].isna()].tolist():
+        names = listing([f"“{name}” (0 of {scores['n'][name]:,.0f})" for name in missing], 5)
+        return f"Never predicted on {results.task.verdict_split}: {names}."
+    if scores["f1"].min() == 1:
+        return "All predictions are right."
+    worst = scores["f1"].idxmin()
+    precision, recall = (f"{scores[column][worst]:.1%}" for column in ("precision", "recall"))
+    return f"“{worst}” is predicted worst: its precision is {precision}, and its recall is {recall}."
+
+
+def errors(results: Results) -> str:
+    """Say how far the predictions of a regression are off."""
+    details, rmse = results.diagnostics[results.task.verdict_split], METRICS["rmse"]
+    size, bias = rmse.format(details["mean_absolute_error"]), rmse.format(abs(details["mean_error"]))
+    direction = "high" if details["mean_error"] > 0 else "low"
+    return f"The predictions are off by {size} on average. Their mean is {bias} too {direction}."
+
+
+def slices(results: Results, scored: pd.DataFrame) -> str:
+    """Name the slices that are clearly worse than all examples together."""
+    noun, name = results.task.noun, slice_metric(results.task)
+    if (scored["verdict"] == TOO_FEW).all():
+        return f"No slice has at least {MIN_ROWS} {noun}, so none is judged."
+    worse = scored[scored["verdict"] == "worse"]
+    if worse.empty:
+        return f"No slice has a clearly worse {METRICS[name].title} than all {noun} together."
+    names = listing([f"{row.slice} ({with_unit(row.value, name)})" for row in worse.itertuples()], 3)
+    return f"Clearly worse than all {noun}: {names}. With {len(scored)} slices, one may look worse by chance."
