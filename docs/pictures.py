@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 REPORT = ROOT / "metrics/report.html"
-_WIDTH, _HEIGHT = 1000, 1290
+_WIDTH, _HEIGHT = 1200, 900
 _DEMO_LINES = r"^(> |training on|epoch|test \(|Open ).*"
 _TERMINAL = """<body style="margin:0; background:#1e1e1e"><pre style="margin:0; padding:24px; font:15px/1.5 monospace;
  color:#e4e4e4; width:952px; white-space:pre-wrap">{}</pre></body>"""
@@ -35,9 +35,9 @@ def take(browser: Browser) -> None:
     for name, theme in (("report.png", "light"), ("report_dark.png", "dark")):
         page = browser.new_page(viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme=theme)
         page.goto(REPORT.as_uri())
-        page.wait_for_selector(".chart svg")
+        page.wait_for_selector("svg")
         page.screenshot(path=DOCS / name)
-    page = browser.new_page(viewport={"width": _WIDTH, "height": 100})
+    page = browser.new_page(viewport={"width": 1000, "height": 100})
     page.set_content(terminal())
     page.screenshot(path=DOCS / "terminal.png", full_page=True)
 
