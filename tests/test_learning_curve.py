@@ -73,7 +73,7 @@ def test_the_gain_is_uncertain_between_seeds_but_hardly_between_examples_that_al
 def curve(
     sizes: list[int], collapsed: int = 0, examples: int = 400, accuracy: float = 0.95, task: Task = DEMO
 ) -> dict[str, Any]:
-    """Return the content of curve.json for made-up seed groups, of which one size may have learned nothing."""
+    """Return the content of curve.json for made-up seed groups. The models of one size may have learned nothing."""
     labels, luck, sides = np.arange(400) % 2, np.random.default_rng(0).random(400), {}
     for rows in sizes:
         random, runs = np.random.default_rng(rows), []

@@ -300,4 +300,4 @@ def test_a_screen_reader_finds_names_for_everything(opened: Page) -> None:
         assert opened.get_by_role(role).count() > 0
         for element in opened.get_by_role(role).all():
             expect(element).to_have_accessible_name(re.compile(r"\w"))
-    assert opened.locator("img, script, section style").count() == 0, "text from the data is no markup"
+    assert opened.locator("img, script, section style").count() == 0, "text from the data is not markup"

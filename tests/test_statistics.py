@@ -233,16 +233,16 @@ def test_a_detectable_difference_is_found_in_about_80_percent_of_cases(n: int, d
 
     for runs, same_seeds in itertools.product(RUNS, (True, False)):
         detectable = float(np.mean([result.detectable for result in compare(0, runs, same_seeds)]))
-        gains = {"found": detectable, **{f"+{points} found": points / 100 for points in (1, 2, 3, 5, 10)}}
-        found = {
+        gains = {"detected": detectable, **{f"+{points} detected": points / 100 for points in (1, 2, 3, 5, 10)}}
+        rates = {
             name: np.mean([result.low > 0 for result in compare(gain, runs, same_seeds)])
             for name, gain in gains.items()
         }
-        rows.append({"runs": runs, "same seeds": same_seeds, "detectable": detectable, **found})
+        rows.append({"runs": runs, "same seeds": same_seeds, "detectable": detectable, **rates})
     table = show(f"Accuracy of {n} examples, standard deviation {100 * deviation} points", pd.DataFrame(rows))
     if n > 30:  # With fewer examples, often fewer than ten of them change.
         # `compare` states no detectable difference below five runs.
-        assert table["found"][:4].between(0.75, 0.9).all()
+        assert table["detected"][:4].between(0.75, 0.9).all()
 
 
 class Learners:

@@ -74,7 +74,7 @@ stages:
     metrics:
       - metrics/evaluation.json: {cache: false}
 """
-ROWS = {"train": 512, "validation": 100, "test": 300}  # There is no file for train.
+ROWS = {"train": 512, "validation": 100, "test": 300}  # Train has no file.
 HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31m\nand a line"
 
 

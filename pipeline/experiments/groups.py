@@ -1,4 +1,4 @@
-"""Groups of runs: seeds, folds, and the sizes of a learning curve, each of which is a seed group."""
+"""Groups of runs: seeds, folds, and the sizes of a learning curve. Each size is a seed group."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

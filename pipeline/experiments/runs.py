@@ -151,8 +151,8 @@ def _read_run(name: str, commit: str | None, linear: bool) -> Run:
         predictions = {split: load_predictions(directory, split, task, stages[-1]) for split in task.scored_splits}
     lock = load_yaml(LOCK.read_text(encoding="utf-8") if commit is None else git("show", f"{commit}:{LOCK}"))
     try:
-        for part in predictions.values():
-            part.rows[[*task.text_columns, LEAKAGE]]  # Older versions of the pipeline did not write these columns.
+        if any(LEAKAGE not in part.rows for part in predictions.values()):
+            raise KeyError(LEAKAGE)  # Older versions of the pipeline did not write the rows of data/raw.
         return Run(name, task, _origin(lock["stages"], stages, provenance), predictions)
     except (KeyError, TypeError):  # for example, DVC was killed while it wrote dvc.lock
         raise UserError(
