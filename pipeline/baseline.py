@@ -48,21 +48,25 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
     """
     task = read_task(raw, "download")
     train = _shorten(_sample(read_split(raw, TRAIN, "download"), task), task)
-    vectorizer = _vectorizer(task).fit(pd.concat([train[name] for name in task.text_columns]))
+    vectorizer = _vectorizer(task)
+    vectors = vectorizer.fit_transform(pd.concat([train[name] for name in task.text_columns]))
     if any(train[name].str.len().max() == _MAX_CHARACTERS for name in task.text_columns):
         log.info("the linear model reads only the first %s characters of each text", f"{_MAX_CHARACTERS:,}")
     model = Ridge() if task.problem_type == "regression" else LogisticRegression(max_iter=1000)
     if task.problem_type == "multi_label_classification":
         model = OneVsRestClassifier(model)
     with threadpool_limits(1):  # With several threads, the last digits of sums depend on their number.
-        model.fit(_features(vectorizer, train, task), np.array(train["label"].tolist()))
+        model.fit(_features(vectors, train, task), np.array(train["label"].tolist()))
     with atomic_output(out) as draft:
         draft.mkdir()
         for split in task.predicted_splits:
             examples = read_split(raw, split, "download").slice(0, max_samples)
             rows = _shorten(examples, task)
-            chunks = (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
-            logits = [_logits(model, _features(vectorizer, chunk, task), task) for chunk in chunks]
+            logits = []
+            for start in range(0, len(rows), _CHUNK):
+                chunk = rows[start : start + _CHUNK]
+                vectors = vectorizer.transform(pd.concat([chunk[name] for name in task.text_columns]))
+                logits.append(_logits(model, _features(vectors, chunk, task), task))
             write_predictions(draft / f"{split}.parquet", task, examples, np.concatenate(logits))
         shutil.copy(raw / TASK, draft)
         model_source = {"checkpoint": "linear", "revision": version("scikit-learn")}
@@ -100,20 +104,23 @@ def _vectorizer(task: Task) -> FeatureUnion:
     )
 
 
-def _features(vectorizer: FeatureUnion, rows: pd.DataFrame, task: Task) -> csr_matrix:
+def _features(vectors: csr_matrix, rows: pd.DataFrame, task: Task) -> csr_matrix:
     """Return the features of the rows.
 
-    For pairs, they are the features of both texts, their absolute difference, their product and its sum, and the
+    For pairs, they are the vectors of both texts, their absolute difference, their product and its sum, and the
     overlap of the words.
+
+    Args:
+        vectors: The TF-IDF values of all first texts, and then of all second texts.
     """
-    texts = [rows[name] for name in task.text_columns]
     if not task.pairs:
-        return vectorizer.transform(texts[0])
-    first, second = map(vectorizer.transform, texts)
+        return vectors
+    first, second = vectors[: len(rows)], vectors[len(rows) :]
     product = first.multiply(second)
     # A single block in float64 would turn the whole matrix into float64.
     similarity = csr_matrix(product.sum(axis=1), dtype=np.float32)
-    overlap = csr_matrix([_overlap(*pair) for pair in zip(*texts, strict=True)], dtype=np.float32)
+    pairs = rows[task.text_columns].itertuples(index=False)
+    overlap = csr_matrix([_overlap(*pair) for pair in pairs], dtype=np.float32)
     return hstack([first, second, abs(first - second), product, similarity, overlap], format="csr")
 
 

@@ -113,7 +113,7 @@ def as_command() -> Iterator[None]:
 
 def explain(error: Exception) -> str | None:
     """Describe an error that the user can fix, in one line. A bug has no description, and keeps its traceback."""
-    if isinstance(error, UserError):
+    if isinstance(error, UserError) or type(error).__module__.startswith("dvc."):
         return str(error)
     message = " ".join(f"{type(error).__name__}: {error}".split())
     for part, remedy in _REMEDIES.items():

@@ -13,12 +13,10 @@ Examples:
 More: docs/compare.md
 """
 
-import signal
 import sys
 
 from pipeline.cli import as_command, command_parser
 
-from pipeline.core.messages import printable
 from pipeline.experiments.comparison import as_json, as_markdown, as_text, compare
 from pipeline.experiments.runs import BASELINE, WORKSPACE, read_side
 
@@ -55,14 +53,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.margin >= 0:
         parser.error(f"argument --margin: must be at least 0, got {arguments.margin}")
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A reader such as "| head" may close the output early.
     with as_command():
         result = compare(read_side(arguments.a), read_side(arguments.b))
         print(_FORMATS[arguments.format](result), flush=True)
         if arguments.gate:
-            outcome, reason = result.gate(arguments.margin)
-            sentence = "The gate is undecided about" if outcome == "undecided" else f"The gate {outcome}"
-            print(printable(f"{sentence} {arguments.b}: {reason}."), file=sys.stderr)
+            outcome = result.gate(arguments.margin)
+            print(f"Gate: {outcome}, with a margin of {arguments.margin:g}", file=sys.stderr)
             sys.exit(_STATUS[outcome])
 
 

@@ -27,11 +27,9 @@ def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: l
 
     evaluation.json has, for each split with labels, the metrics by which models are compared, the loss, and the metrics
     of a linear model and of a constant baseline, which always predicts the majority class or the mean of train.
-    diagnostics.json has all metrics and more: see `diagnostics.diagnostics`. For each split, it has the 95% `intervals`
-    of the model's metrics, and `gain_over_linear`: by how much each metric is higher than that of the linear model,
-    with its 95% interval. It also has the `constant_prediction` of the constant baseline. With two classes, it has the
-    `threshold` with the best F1 on validation. A number that is undefined, such as the precision of a class that is
-    never predicted, is null, and so is a bound at infinity.
+    diagnostics.json has more: all metrics, 95% `intervals`, and `gain_over_linear`, the difference between the model
+    and the linear model with its interval. With two classes, it has the `threshold` with the best F1 on validation. A
+    number that is undefined, such as the precision of a class that is never predicted, is null.
 
     Args:
         raw, predictions, linear: The outputs of the stages download, predict and baseline.
@@ -73,10 +71,7 @@ def _scores(task: Task, examples: Predictions, linear: Predictions, constant: Pr
 
 
 def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dict[str, float]] | None:
-    """Return by how much each metric of the model is higher than that of the linear model, with 95% intervals.
-
-    Returns None if the two models differ in too few examples for an interval.
-    """
+    """Return the gain in each metric with its interval, or None if the predictions differ in too few examples."""
     if count_changed(task, [linear], [model]) < MIN_CHANGED:
         return None
     gains = {}

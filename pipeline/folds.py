@@ -31,14 +31,12 @@ from pipeline.experiments.comparison import compare
 from pipeline.experiments.groups import SCORE_UNITS, run_folds
 from pipeline.experiments.runs import OUT_OF_FOLD, Side
 
-FOLDS = Path("folds")
-
 
 def folds(k: int, overrides: Sequence[str], jobs: int) -> None:
     """Run the folds that are not finished, write predictions.csv and scores.csv, and print the scores."""
     side, linear = run_folds(k, overrides, jobs)
     task, pooled = side.task, side.runs[0].predictions[OUT_OF_FOLD]
-    directory, table = FOLDS / side.name, score_table(side, linear)
+    directory, table = Path("folds", side.name), score_table(side, linear)
     write_text(directory / "predictions.csv", prediction_table(side).to_csv(index=False))
     write_text(directory / "scores.csv", table.to_csv())
     rows = [["", *table.columns]]
@@ -70,7 +68,7 @@ def score_table(side: Side, linear: Side) -> pd.DataFrame:
     constant = constant_predictions(side.task, pooled.labels, pooled)  # The models together learn from these rows.
     rows = {}
     for name in side.task.metrics:
-        by_fold = pd.Series([fold.predictions["test"].score(name) for fold in side.folds])
+        by_fold = pd.Series([part.score(name) for part in side.scored(OUT_OF_FOLD).values()])
         simpler = {"linear": linear.runs[0].predictions[OUT_OF_FOLD], side.task.constant_baseline: constant}
         rows[name] = {
             **score_interval(name, side.task, pooled)._asdict(),
@@ -83,7 +81,8 @@ def score_table(side: Side, linear: Side) -> pd.DataFrame:
 def prediction_table(side: Side) -> pd.DataFrame:
     """Return a row for each labeled row of train and validation, with its fold, its texts and its prediction."""
     pooled = side.runs[0].predictions[OUT_OF_FOLD]
-    fold_by_idx = {idx: number for number, fold in enumerate(side.folds, 1) for idx in fold.predictions["test"].idx}
+    parts = side.scored(OUT_OF_FOLD).values()
+    fold_by_idx = {idx: number for number, part in enumerate(parts, 1) for idx in part.idx}
     columns = {"idx": pooled.idx, "fold": [fold_by_idx[idx] for idx in pooled.idx]}
     columns |= {"label": pooled.labels.tolist(), "prediction": pooled.predicted.tolist()}
     columns |= {f"logit_{output}": column for output, column in enumerate(pooled.logits.T)}

@@ -17,64 +17,22 @@ Examples:
 More: docs/your_data.md
 """
 
-from argparse import ArgumentParser, Namespace
-from typing import Any, get_args
-
-from pipeline.cli import as_command, command_parser
-
-from pipeline.core.task import ProblemType
-from pipeline.sources.file_format import DEFAULT_FORMAT, add_format_options, chosen_format
-
-
-def options_parser() -> ArgumentParser:
-    parser = command_parser("init", __doc__)
-    parser.add_argument(
-        "source", metavar="SOURCE",
-        help="a CSV, TSV, JSON, JSON Lines or Parquet file, a directory with train, validation and test files, or a "
-        "dataset of the Hub: hf://OWNER/NAME, or hf://OWNER/NAME@REVISION with a branch, a tag or a commit",
-    )  # fmt: skip
-    parser.add_argument(
-        "--text", metavar="COLUMN", action="append", default=[],
-        help="the column with the texts; repeat it for pairs (default: chosen by its name, or by its long texts)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--label", metavar="COLUMN", action="append", default=[],
-        help="the column with the labels; repeat it if each label has a column of 0 and 1 (default: chosen by its "
-        "name, or by its few distinct values)",
-    )  # fmt: skip
-    parser.add_argument("--separator", metavar="TEXT", help="what separates several labels in a cell (default: none)")
-    kind = "the kind of task, data.problem_type (default: inferred from the labels)"
-    parser.add_argument("--kind", choices=get_args(ProblemType), help=kind)
-    add_format_options(parser)
-    parser.add_argument("--config", metavar="NAME", help="the configuration of the Hub dataset (default: the only one)")
-    parser.add_argument(
-        "--splits", metavar="SPLIT=NAME,...",
-        help="which splits of the Hub dataset are train, validation and test, for example train=train,test=validation "
-        "(default: the splits with these names)",
-    )  # fmt: skip
-    parser.add_argument("--name", help="what reports call the data (default: the name of the file or dataset)")
-    force = "replace everything in data/custom except hidden files (default: stop if data/custom is not empty)"
-    parser.add_argument("--force", action="store_true", help=force)
-    parser.add_argument("--fresh", action="store_true", help="also remove the committed results (default: keep them)")
-    parser.add_argument("--dry-run", action="store_true", help="only print, and write nothing (default: write)")
-    return parser
-
-
-if __name__ == "__main__":  # --help must not wait for the imports below.
-    command_line = options_parser().parse_args()
-
 import difflib
 import re
 import shutil
 import subprocess
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, get_args
+
+from pipeline.cli import as_command, command_parser
 
 from pipeline.core.messages import UserError, printable
 from pipeline.core.output import atomic_output, write_text
 from pipeline.core.paths import LOCK, METRICS_DIR, PARAMS
-from pipeline.core.task import TRAIN
+from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing
 from pipeline.core.yaml12 import load_yaml
 from pipeline.params import load_params, parse_params
@@ -83,6 +41,7 @@ from pipeline.sources.corpus import make_corpus
 from pipeline.sources.custom import read_files
 from pipeline.sources.examination import examine
 from pipeline.sources.fetch import pin_dataset
+from pipeline.sources.file_format import DEFAULT_FORMAT, add_format_options, chosen_format
 from pipeline.sources.files import SPLITS, find_files, visible_entries
 from pipeline.sources.hub_data import load_tables
 from pipeline.sources.params_file import edit_values
@@ -175,7 +134,7 @@ def _choose_columns(tables: Mapping[str, Table], options: Namespace) -> dict[str
         _print(f"Not used: {listing(not_used)}. The values are not train, validation and perhaps test in every row.")
     return {
         "text_column_names": texts, "label_column_name": labels[0] if len(labels) == 1 else labels,
-        "label_separator": options.separator, "problem_type": options.kind, "id2label": None,
+        "label_separator": options.separator, "problem_type": options.problem_type, "id2label": None,
         "split.type": "fixed" if split else "stratify", "split.column": split, "split.fold": None,
         "on_missing": "drop", "slice_columns": [], "corrections": "data/corrections.csv",
     }  # fmt: skip
@@ -225,6 +184,45 @@ def _remove_results() -> None:
         path.unlink(missing_ok=True)
 
 
-if __name__ == "__main__":
+def options_parser() -> ArgumentParser:
+    parser = command_parser("init", __doc__)
+    parser.add_argument(
+        "source", metavar="SOURCE",
+        help="a CSV, TSV, JSON, JSON Lines or Parquet file, a directory with train, validation and test files, or a "
+        "dataset of the Hub: hf://OWNER/NAME, or hf://OWNER/NAME@REVISION with a branch, a tag or a commit",
+    )  # fmt: skip
+    parser.add_argument(
+        "--text", metavar="COLUMN", action="append", default=[],
+        help="the column with the texts; repeat it for pairs (default: chosen by its name, or by its long texts)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--label", metavar="COLUMN", action="append", default=[],
+        help="the column with the labels; repeat it if each label has a column of 0 and 1 (default: chosen by its "
+        "name, or by its few distinct values)",
+    )  # fmt: skip
+    parser.add_argument("--separator", metavar="TEXT", help="what separates several labels in a cell (default: none)")
+    problem_type = "data.problem_type (default: inferred from the labels)"
+    parser.add_argument("--problem-type", choices=get_args(ProblemType), help=problem_type)
+    add_format_options(parser)
+    parser.add_argument("--config", metavar="NAME", help="the configuration of the Hub dataset (default: the only one)")
+    parser.add_argument(
+        "--splits", metavar="SPLIT=NAME,...",
+        help="which splits of the Hub dataset are train, validation and test, for example train=train,test=validation "
+        "(default: the splits with these names)",
+    )  # fmt: skip
+    parser.add_argument("--name", help="what reports call the data (default: the name of the file or dataset)")
+    force = "replace everything in data/custom except hidden files (default: stop if data/custom is not empty)"
+    parser.add_argument("--force", action="store_true", help=force)
+    parser.add_argument("--fresh", action="store_true", help="also remove the committed results (default: keep them)")
+    parser.add_argument("--dry-run", action="store_true", help="only print, and write nothing (default: write)")
+    return parser
+
+
+def main() -> None:
+    options = options_parser().parse_args()
     with as_command():
-        init(command_line.source, command_line)
+        init(options.source, options)
+
+
+if __name__ == "__main__":
+    main()

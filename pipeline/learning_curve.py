@@ -18,13 +18,9 @@ from typing import Any
 
 from pipeline.cli import add_group_options, as_command, at_least, command_parser
 
-from pipeline.core.data_card import read_data_card
-from pipeline.core.messages import log
 from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import RAW
 from pipeline.core.text import aligned, listing
-from pipeline.evaluation.intervals import MIN_EXAMPLES
 from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments import groups
 from pipeline.experiments.power_law import MIN_SIZES
@@ -38,12 +34,6 @@ _CAVEATS = [
 
 def learning_curve(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> None:
     """Run the learning curve, write its files, and print the table and the prediction."""
-    examples = read_data_card(RAW).splits["validation"].rows
-    if examples < MIN_EXAMPLES:
-        log.warning(
-            "validation has %d rows, and a prediction needs %d. The runs will show the scores, but the answer to how "
-            "much more rows would help will be: unknown", examples, MIN_EXAMPLES,
-        )  # fmt: skip
     sides = groups.run_sizes(points, seeds, overrides, jobs)
     content = groups.learning_curve(sides)
     directory = Path("learning_curves", sides[max(sides)].name)
@@ -71,10 +61,8 @@ def summary(content: dict[str, Any]) -> list[str]:
     for gain in content["gains"]:
         low, high = (metric.format_difference(gain[key]) for key in ("low", "high"))
         lines.append(f"{gain['rows']:,} more rows: {low} to {high} {unit} (80% interval)")
-    return [
-        *lines, "", *_CAVEATS,
-        f"To compare two sizes: python -m pipeline.compare {points[-2]['group']} {points[-1]['group']}",
-    ]  # fmt: skip
+    comparison = f"python -m pipeline.compare {points[-2]['group']} {points[-1]['group']}"
+    return [*lines, "", *_CAVEATS, f"To compare two sizes: {comparison}"]
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from pipeline.core.text import closest_match, quoted
 from pipeline.core.yaml12 import read_yaml
 
 LOCAL = "python -m"  # runtime.launcher for training in a single process on this machine
-_RESERVED_COLUMNS = ("label", "labels", "idx", "prediction", LEAKAGE)
+_RESERVED_COLUMNS = r"label|labels|idx|prediction|sample_group|logit_\d+|" + LEAKAGE  # columns that stages write
 
 # Fields of transformers' TrainingArguments, and the keys that set them.
 RENAMED = {
@@ -170,9 +170,10 @@ class DataParams(Section):
         texts, labels, names = self.text_column_names, self.label_column_name, self.id2label
         _require(len(texts) in (1, 2), "data.text_column_names", "must name one column, or two for pairs", texts)
         used = [*texts, *self.slice_columns]
-        requirement = f"must not contain any of {', '.join(_RESERVED_COLUMNS)}"
+        requirement = f"must not contain a column that the pipeline writes ({_RESERVED_COLUMNS})"
         for key, columns in (("text_column_names", texts), ("slice_columns", self.slice_columns)):
-            _require(not {*columns} & {*_RESERVED_COLUMNS}, f"data.{key}", requirement, columns)
+            is_free = not any(re.fullmatch(_RESERVED_COLUMNS, column) for column in columns)
+            _require(is_free, f"data.{key}", requirement, columns)
         used += [labels] if isinstance(labels, str) else labels
         repeated = sorted({name for name in used if used.count(name) > 1})
         _require(not repeated, "data", "must not name a column twice, as text, label or slice", repeated)

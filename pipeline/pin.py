@@ -8,7 +8,7 @@ Examples:
   # Print dair-ai/emotion@<commit>, the value for data.dataset:
   python -m pipeline.pin --dataset dair-ai/emotion
 
-More: docs/data_and_models.md
+More: docs/choose_a_base_model.md
 """
 
 from pipeline.cli import as_command, command_parser

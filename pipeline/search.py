@@ -1,7 +1,7 @@
 """Search for better parameters than the ones in params.yaml.
 
 Examples:
-  # 30 trials, then the best one against params.yaml with five seeds each, about 50 runs:
+  # 30 trials, then the best one against params.yaml with five seeds each, 40 runs:
   python -m pipeline.search search.yaml --n 30
   # Every combination of the lists in grid.yaml, up to 100, two runs at a time:
   python -m pipeline.search grid.yaml --n 100 --sampler grid --jobs 2
@@ -16,30 +16,23 @@ from pathlib import Path
 from pipeline.cli import add_jobs_option, as_command, at_least, command_parser
 
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import PARAMS
-from pipeline.core.stage import leaves
-from pipeline.core.yaml12 import read_yaml
 from pipeline.experiments.comparison import as_text, compare
 from pipeline.experiments.groups import run_seeds
-from pipeline.experiments.search import SAMPLERS, Search
+from pipeline.experiments.search import run_search
 
 _SEEDS = 5  # for the verdict
 
 
 def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     """Run the trials, print their table, and compare the best one with params.yaml, with five new seeds on test."""
-    trials, best = Search(space_file, sampler, jobs).run(n)
+    trials, best = run_search(space_file, n, sampler, jobs)
     print(trials.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
     result = compare(run_seeds(_SEEDS, [], jobs), run_seeds(_SEEDS, best, jobs))
     print(as_text(result))
     if result.split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")
     advice = "To adopt B" if result.better == "B" else "Keep your current params.yaml. To adopt B anyway"
-    options = []
-    for override in best:  # DVC adds a key that params.yaml does not have only after "++".
-        is_known = override.partition("=")[0] in dict(leaves(read_yaml(PARAMS)))
-        options += ["-S", override if is_known else f"++{override}"]
-    print(f"\n{advice}: {shlex.join(['dvc', 'exp', 'run', *options])}")
+    print(f"\n{advice}: dvc exp run {' '.join(f'-S {shlex.quote(override)}' for override in best)}")
 
 
 def main() -> None:
@@ -53,7 +46,7 @@ def main() -> None:
         help="number of trials, at least 2; a small grid may have fewer (required)",
     )  # fmt: skip
     parser.add_argument(
-        "--sampler", choices=SAMPLERS, default="tpe",
+        "--sampler", choices=("tpe", "grid"), default="tpe",
         help="how to choose values: tpe learns from earlier trials; grid tries all combinations (default: %(default)s)",
     )  # fmt: skip
     add_jobs_option(parser)

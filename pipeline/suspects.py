@@ -17,7 +17,6 @@ from pipeline.cli import as_command, command_parser
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
-from pipeline.core.text import listing
 from pipeline.experiments.label_errors import rank, render_page, write_suspects
 from pipeline.experiments.runs import OUT_OF_FOLD, read_side
 from pipeline.params import load_params
@@ -29,18 +28,15 @@ def find_suspects(group: str) -> None:
     side = read_side(group)
     if not side.folds:
         raise UserError(f"{group} is not a fold group. Run python -m pipeline.folds, which prints the name of one.")
-    predictions = side.runs[0].predictions[OUT_OF_FOLD]
     file, corrections = Path("folds", group, "suspects.csv"), Path(load_params().data.corrections)
     if file.exists() and len(read_corrections(file, [])):
         raise UserError(f"{file} has correct labels, which would be lost. Move the file.")
-    suspects = rank(side.task, predictions)
+    suspects = rank(side.task, side.runs[0].predictions[OUT_OF_FOLD])
     write_suspects(file, suspects)
-    write_text(file.with_suffix(".html"), render_page(group, side.task, suspects))
-    if names := side.degenerate(OUT_OF_FOLD):
-        print(f"Warning: the same prediction for all {side.task.noun} in {listing(names)}. The ranking means nothing.")
+    page = file.with_suffix(".html")
+    write_text(page, render_page(group, side.task, suspects))
     print(f"The {len(suspects):,} most suspicious {side.task.noun} are in {file}.")
-    print(f"Read {file.with_suffix('.html')}, and enter the correct labels in the column correct_label of {file.name}.")
-    print("Then run:")
+    print(f"Read {page}, and enter the correct labels in the column correct_label of {file.name}. Then run:")
     if read_corrections(corrections, []).empty:
         print(f"  cp {file} {corrections}")
     else:  # A copy would remove the earlier corrections.

@@ -97,7 +97,7 @@ def edit(path: Path, key: str, text: Any) -> None:
 def data_params(**changes: Any) -> DataParams:
     """Return the `data` section of tests/params.yaml with some values changed. Other keys of `split` stay."""
     split = {**_TREE["data"]["split"], **changes.pop("split", {})}
-    corrections = str(ROOT / "data/corrections.csv")
+    corrections = str(ROOT / "tests/no_corrections.csv")
     return parse_params(
         {**_TREE, "data": {**_TREE["data"], "corrections": corrections, **changes, "split": split}}
     ).data

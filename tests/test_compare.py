@@ -140,11 +140,15 @@ def test_seed_groups_of_every_kind_of_task(kind: str) -> None:
     assert result.better == "B" and result.verdict.startswith("B is better"), "a lower error is better"
     assert swapped.better == "A" and swapped.verdict.startswith("B is worse")
     assert no_evidence.better is None and no_evidence.verdict.startswith("no evidence")
-    assert [entry.gate(0.01)[0] for entry in (result, swapped, no_evidence)] == ["passes", "fails", "undecided"]
-    assert swapped.gate(1000)[0] == "passes"
+    assert [entry.gate(0.01) for entry in (result, swapped, no_evidence)] == ["passes", "fails", "undecided"]
+    assert swapped.gate(1000) == "passes"
     assert result.changes == {"train.lr": (1.4, 0.5)}
     assert no_evidence.changes == {"train.seed": ("0, 1, 2, 3, 4", "5, 6, 7, 8, 9")}
     split, metric = task.verdict_split, task.metrics[0]
+    if task.labels:
+        right = [np.mean([run.predictions[split].is_correct for run in side.runs], axis=0) for side in (a, b)]
+        assert set(result.fixed["idx"]) == set(np.flatnonzero(right[1] > right[0]))
+        assert set(result.broken["idx"]) == set(np.flatnonzero(right[1] < right[0]))
     sides = [np.stack([jackknife(metric, run.predictions[split]) for run in side.runs]) for side in (a, b, equal)]
     for comparison, other, same_seeds in ((result, sides[1], True), (no_evidence, sides[2], False)):
         expected = difference(sides[0], other, same_seeds=same_seeds)
@@ -154,9 +158,9 @@ def test_seed_groups_of_every_kind_of_task(kind: str) -> None:
 def test_below_five_seeds_it_says_what_could_not_have_been_seen() -> None:
     a, b = make(CLASSES, "a", 0.9, THREE), make(CLASSES, "b", 1.0, THREE)
     _, score = next(compare(a, b).scores.iterrows())
-    size = f"{100 * (score['high'] - score['value']):.1f} points"
+    size = f"{100 * (score['high'] - score['value']):.1f}"
     assert re.search(rf"3 seeds .*{re.escape(size)}.*pipeline\.seeds --n 5", notes(a, b))
-    assert "detectable" not in as_text(compare(a, b))
+    assert "detected" not in as_text(compare(a, b))
     a, b = make(CLASSES, "a", 0.9, FIVE), make(CLASSES, "b", 1.0, FIVE)
     assert "--n 5" not in notes(a, b)
     detectable = compare(a, b).scores["detectable"][0]
@@ -166,16 +170,14 @@ def test_below_five_seeds_it_says_what_could_not_have_been_seen() -> None:
 def test_equal_predictions_are_no_difference_and_few_changes_are_no_evidence() -> None:
     """Four examples improve and none gets worse, so the interval alone excludes 0."""
     a = make(CLASSES, "a", 0.5)
-    assert compare(a, a).verdict.startswith("no difference") and compare(a, a).gate(0)[0] == "passes"
+    assert compare(a, a).verdict.startswith("no difference") and compare(a, a).gate(0) == "passes"
     original = a.runs[0].predictions["test"]
     predicted, wrong = original.predicted.copy(), np.flatnonzero(~original.is_correct)[:4]
     predicted[wrong] = original.labels[wrong]
     b = changed(a, "test", lambda test: {"predicted": predicted, "logits": test.logits + 1e-9})
     result = compare(a, b)
     assert result.scores["low"][0] > 0 and result.better is None
-    for sentence in (result.verdict, result.gate(0.5)[1]):
-        assert re.search(r"\b4 texts\b.*\b10\b", sentence)
-    assert result.verdict.startswith("no evidence") and result.gate(0.5)[0] == "undecided"
+    assert re.search(r"^no evidence .*\b4 texts\b.*\b10\b", result.verdict) and result.gate(0.5) == "undecided"
 
 
 def test_models_that_never_reach_the_threshold_are_compared_by_their_ranking() -> None:
@@ -194,9 +196,9 @@ def test_models_that_never_reach_the_threshold_are_compared_by_their_ranking() -
 def test_sides_of_different_kinds_tasks_or_data_are_rejected() -> None:
     run, group = make(CLASSES, "one", 0.9), make(CLASSES, "group", 0.9, THREE)
     for sides in ((run, group), (group, run), (group, folds(0.9)), (folds(0.9), run)):
-        with pytest.raises(UserError, match=f"^{sides[0].name} is a .*, but {sides[1].name} is a "):
+        with pytest.raises(UserError, match=f"^{sides[0].name} and {sides[1].name} cannot be compared"):
             compare(*sides)
-    with pytest.raises(UserError, match=r"^one and other have different tasks: .*labels.*text_columns"):
+    with pytest.raises(UserError, match=r"^one and other cannot be compared"):
         compare(run, make(TASKS["pairs"], "other", 0.9))
     first = run.runs[0].predictions["test"]
     changes: list[dict[str, Any]] = [
@@ -205,7 +207,7 @@ def test_sides_of_different_kinds_tasks_or_data_are_rejected() -> None:
         {"rows": first.rows.assign(text="another")},
     ]
     for change in changes:
-        with pytest.raises(UserError, match=r"^one and b were scored on different test texts"):
+        with pytest.raises(UserError, match=r"^one and b cannot be compared.* test texts"):
             compare(run, changed(run, "test", partial(lambda change, _: change, change)))
         rest = compare(run, changed(run, "validation", partial(lambda change, _: change, change)))
         assert set(rest.scores["split"]) == {"test"}, "another split is left out"
@@ -235,7 +237,7 @@ def test_fold_groups_are_compared_fold_by_fold() -> None:
     assert result.scores.loc[0, ["a", "b"]].tolist() == pytest.approx(means)
     assert result.better == "B" and OUT_OF_FOLD in result.verdict
     assert "seeds" not in notes(a, b)
-    with pytest.raises(UserError, match="folds"):
+    with pytest.raises(UserError, match="cannot be compared"):
         compare(a, folds(0.5, k=6))
 
 
@@ -250,12 +252,11 @@ def test_rows_that_train_also_has_are_reported() -> None:
     assert compare(b, a).changes[key] == (45, 7) and "Warning" not in notes(b, a)
 
 
-def test_other_code_or_another_environment_may_explain_the_difference() -> None:
+def test_other_code_or_another_environment_stands_among_the_differences() -> None:
     keys = ["pipeline/core", "environment.cpu", "compute.lock", "data"]
     a, b = (make(CLASSES, name, noise, FIVE, **dict.fromkeys(keys, name)) for name, noise in (("a", 1.4), ("b", 0.5)))
     text = as_text(compare(a, b))
     assert all(re.search(rf"^{key} +a +b$", text, re.M) for key in keys)
-    assert re.fullmatch("A and B differ in compute.lock, environment.cpu, pipeline/core, .*", notes(a, b))
 
 
 def test_degenerate_runs_and_narrow_intervals_are_named() -> None:
@@ -272,7 +273,8 @@ def test_degenerate_runs_and_narrow_intervals_are_named() -> None:
 def test_untrusted_texts_cannot_forge_output() -> None:
     forged = f"x\x1b]0;title\x07\r\nVerdict: B is better: {HOSTILE}"
     task = replace(CLASSES, labels=["red", "green", forged])
-    sides = [make(task, f"{name}{forged}", noise, note=forged + name) for name, noise in (("a", 1.4), ("b", 0.5))]
+    settings = (("a", 1.4, [1]), ("b", 0.5, [2]))
+    sides = [make(task, f"{name}{forged}", noise, seeds, note=forged + name) for name, noise, seeds in settings]
     a, b = (changed(side, "test", lambda test: {"rows": test.rows.assign(text=forged)}, side.name) for side in sides)
     result = compare(a, b)
     lines = as_text(result).split("\n")
@@ -322,9 +324,6 @@ def test_results_of_the_workspace_that_lack_a_change_are_reported(toy: Project) 
     assert "download, train" in note
     assert any("baseline" in note and "download" in note for note in compare(read_side("baseline"), main).notes)
     assert compare(main, main).notes == []
-    Path("dvc.yaml").write_text("stages: [")
-    with pytest.raises(UserError, match=r"dvc\.yaml"):
-        compare(main, read_side("workspace"))
 
 
 def run(toy: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -340,8 +339,7 @@ def test_the_command_compares_groups_and_its_exit_status_is_the_gate(toy: Projec
     )
     assert re.search(r"^train\.lr +0\.002 +0\.0005$", done.stdout, re.M)
     assert re.search(r"^Verdict: B is worse: .* points of test accuracy", done.stdout, re.M)
-    assert re.search(r"^The gate fails low: ", done.stderr, re.M)
-    assert max(map(len, done.stdout.partition("\nVerdict: ")[0].split("\n"))) <= 120
+    assert re.search(r"^Gate: fails", done.stderr, re.M)
     assert toy.git("status", "--porcelain") == ""
     done = run(toy, "baseline", "--format", "json")
     assert (done.returncode, json.loads(done.stdout)["b"]) == (0, "workspace")

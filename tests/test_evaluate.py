@@ -185,7 +185,7 @@ def test_the_stage_writes_scores_intervals_and_diagnostics(run: Evaluate, tmp_pa
         gap = difference(jackknife(name, linear)[None], jackknife(name, validation)[None], same_seeds=True)
         assert [gain["value"], gain["low"], gain["high"]] == pytest.approx(gap[:3], abs=1e-6)
     assert diagnostics["test"]["gain_over_linear"] is None, "both models predict the same"
-    for plot in ("roc", "precision_recall", "reliability", "residuals"):
+    for plot in ("precision_recall", "reliability", "residuals"):
         assert (tmp_path / "metrics" / "plots" / f"{plot}.csv").read_text().startswith("split,")
 
 

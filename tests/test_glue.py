@@ -186,7 +186,7 @@ def test_a_task_without_a_source_is_reported_in_one_line_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GLUE_MIRROR", str(tmp_path))
-    with pytest.raises(UserError, match=r"^nyu-mll/glue: qnli/train.* docs/data_and_models\.md#without-the-hub\.$"):
+    with pytest.raises(UserError, match=r"^nyu-mll/glue: qnli/train.* docs/choose_a_base_model\.md#without-the-hub\.$"):
         load_glue(data_params(task="qnli"))
     assert "GLUE_MIRROR has no directory QNLI" in caplog.text
 

@@ -215,7 +215,7 @@ TABLE = "text,label\na,b\nc,d\n"
     [
         ("r.csv", f"{TABLE}e\n", [], r"r\.csv line 4: .*1 field"),
         ("r.csv", TABLE, ["--text", "txt"], r'r\.csv has no column "txt".*Did you mean "text"'),
-        ("r.csv", TABLE, ["--kind", "regression"], r"r\.csv line 2: .*'b'"),
+        ("r.csv", TABLE, ["--problem-type", "regression"], r"r\.csv line 2: .*'b'"),
         ("r.csv", TABLE, ["--config", "x"], "--config .* only for datasets"),
         ("r.xlsx", "PK", [], r"r\.xlsx: only \.csv"),
         ("someone/reviews", None, [], "does not exist.*hf://"),
@@ -290,7 +290,7 @@ def test_settings_for_the_earlier_data_are_reset(repository: Project, run: Run, 
     [
         (["--label", "stars", "--separator", "|"], "multi_label_classification", ["bad", "good"]),
         (["--label", "toxic", "--label", "insult"], "multi_label_classification", ["toxic", "insult"]),
-        (["--label", "toxic", "--kind", "regression"], "regression", []),
+        (["--label", "toxic", "--problem-type", "regression"], "regression", []),
     ],
 )
 def test_options_say_what_the_labels_are(

@@ -114,7 +114,7 @@ def test_the_commands_in_the_guides_work(project: Project) -> None:
     assert "Running stage 'train'" not in project.run("dvc", "repro"), "the earlier result comes from the cache"
 
     out = project.root.parent / "model"
-    tag, get = commands("docs/data_and_models.md", "git tag -a classifier@v1.0.0")
+    tag, _push, get = commands("docs/share_results.md", "git tag -a classifier@v1.0.0")
     project.run(*shlex.split(tag))
     project.run(*shlex.split(get.replace("URL-OF-YOUR-REPOSITORY", ".")), "--out", str(out))
     assert (out / "model.safetensors").is_file()

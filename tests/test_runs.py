@@ -23,7 +23,8 @@ def toy_with_groups(tmp_path_factory: pytest.TempPathFactory, toy_template: Proj
     experiment(project, "machines-2", train__seed="2", train__epochs="7", train__training_args="{note: another CPU}")
     for number in "1", "2":
         experiment(project, f"folds-{number}", data__split__fold=f"{number}/2")
-    for name, existing in {"rates-1": "seeds-1", "machines-1": "seeds-1", "incomplete-1": "folds-1"}.items():
+        experiment(project, f"part-{number}", train__seed=number, data__split__fold="1/2")
+    for name, existing in {"rates-1": "seeds-1", "machines-1": "seeds-1", "folds-incomplete-1": "folds-1"}.items():
         [reference] = project.git("for-each-ref", "--format=%(refname)", f"refs/exps/*/*/{existing}").split()
         project.git("update-ref", reference.replace(existing, name), reference)
     restore(project)
@@ -40,6 +41,7 @@ def test_the_runs_of_a_seed_group_are_read_in_the_order_of_their_seeds(toy: Proj
     side = read_side("seeds")
     assert side.seeds == [1, 2, 10]
     assert read_side("seeds", seeds=2).seeds == [1, 2]
+    assert read_side("part").seeds == [1, 2], "all of them have the same fold"
     assert side.degenerate("test") == ["seeds-2"]
     expected = pd.read_parquet("data/raw/test.parquet")
     for run in side.runs:
@@ -75,7 +77,7 @@ def test_a_fold_group_has_the_predictions_of_all_folds(toy: Project) -> None:
         part = fold.predictions["test"]
         assert (pooled.logits[np.isin(pooled.idx, part.idx)] == part.logits).all()
     with pytest.raises(UserError, match=r"incomplete.* 2/2"):
-        read_side("incomplete")
+        read_side("folds-incomplete")
 
 
 def test_names_and_results_that_do_not_exist_are_one_line(toy: Project) -> None:

@@ -110,7 +110,7 @@ def labels(corpus: Corpus) -> dict[int, str]:
 
 BITS = [(text, *bits) for text, bits in rows(90, [[1, 0], [0, 1], [1, 1], [0, 0]])]
 LISTS = jsonl(rows(90, [["a"], ["b", "a"], [], ["b"]]))
-CORPORA: dict[str, tuple[str | None, dict[str, Any], str]] = {
+CORPORA: dict[str, tuple[str, dict[str, Any], str]] = {
     "names of numbers": (csv_text(rows(90, [2, 1])), {"id2label": {"2": "bad", "1": "good"}}, "good"),
     "several labels": (LISTS, {}, "a|b"),
     "none of several labels": (LISTS, {}, "[]"),
@@ -118,7 +118,6 @@ CORPORA: dict[str, tuple[str | None, dict[str, Any], str]] = {
     "a regression": (csv_text(rows(90, [1234567.0, 0.123456789, -3.0])), {}, "7654321.125"),
     "odd characters": (jsonl([(f'{text}\0\r\n"', label) for text, label in rows(90, ["x", "y"])]), {}, "y"),
     "dropped rows": (csv_text([("a", ""), ("", "x"), *rows(60, ["x", "y"])]), {"on_missing": "drop"}, "y"),
-    "a published corpus": (None, {"task": "demo"}, "equivalent"),
 }
 
 
@@ -136,6 +135,11 @@ def test_a_correction_changes_one_label_and_each_row_stays_in_its_split(name: st
         columns = rows_before.columns.drop("label" if split != "test" else [])
         assert after.splits[split][columns].equals(rows_before[columns])
     assert after.origin != before.origin, "otherwise a comparison would not say that the labels differ"
+
+
+def test_the_demo_ignores_corrections_of_other_data() -> None:
+    CORRECTIONS.write_text("correct_label,idx,text\nno,3,a\n")
+    assert load_corpus(data_params(task="demo", corrections=str(CORRECTIONS))).splits
 
 
 def test_a_correction_in_a_validation_file_does_not_change_train() -> None:

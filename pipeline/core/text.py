@@ -13,16 +13,6 @@ from pipeline.core.messages import UserError, printable
 _MARKUP = re.compile(r"[!-&*+.:-@\[-^`{-~]|(?<![^\W_])_|_(?![^\W_])")
 
 
-def percent(fraction: float, digits: int = 1) -> str:
-    """Format a fraction as a percentage, without the percent sign."""
-    return f"{100 * fraction:.{digits}f}"
-
-
-def points(difference: float, digits: int = 1) -> str:
-    """Format a difference between fractions in percentage points, with its sign. Zero is "+0.0"."""
-    return f"{100 * difference:+z.{digits}f}"
-
-
 def format_number(value: float) -> str:
     """Format a label or a prediction of a regression."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Values, accuracy, applicable_metrics, scores
+from pipeline.evaluation.metrics import Floats, Values, accuracy, applicable_metrics, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.modeling.outputs import PROBABILITY_DECIMALS
 
@@ -17,7 +17,6 @@ PLOTS = {
     "precision_recall": ["recall", "precision"],
     "reliability": ["confidence", "accuracy", "n"],
     "residuals": ["label", "prediction"],
-    "roc": ["false_positive_rate", "true_positive_rate"],
 }
 _BINS = 15  # of the reliability diagram, as in Guo et al. (2017)
 _RESAMPLES = 10_000
@@ -27,9 +26,8 @@ _MAX_POINTS = 2000  # The limit per split and plot, because git tracks these fil
 def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -> dict[str, Any]:
     """Compute numbers about the predictions of a split that people read but do not compare.
 
-    They are the `scores` (all metrics that apply), and for a regression the `mean_error` (prediction minus label) and
-    the `mean_absolute_error`, or else the `calibration` and the scores of each of the `classes`. If a class-1
-    `threshold` is given, they are also the scores `at_threshold`.
+    Args:
+        threshold: A probability of class 1. The scores `at_threshold` predict class 1 from there on.
     """
     labels, predicted, probability = predictions.labels, predictions.predicted, predictions.probability
     entries: dict[str, Any] = {"scores": scores(applicable_metrics(task), labels, predicted, probability)}
@@ -39,10 +37,8 @@ def diagnostics(task: Task, predictions: Predictions, threshold: float | None) -
     entries |= calibration(predictions) | {"classes": class_scores(labels, predicted, task.outputs)}
     if threshold is not None:
         at_threshold = (probability[:, 1].round(PROBABILITY_DECIMALS) >= threshold).astype(int)
-        entries["at_threshold"] = {
-            "accuracy": accuracy(labels, at_threshold),
-            **class_scores(labels, at_threshold, 2)[1],
-        }
+        class_1 = class_scores(labels, at_threshold, 2)[1]
+        entries["at_threshold"] = {"accuracy": accuracy(labels, at_threshold), **class_1}
     return entries
 
 
@@ -64,22 +60,18 @@ def reliability(predictions: Predictions) -> pd.DataFrame:
 
     With several labels per example, there is a prediction for each example and label. Empty bins are left out.
     """
-    rows = pd.DataFrame({
-        "confidence": predictions.confidence.ravel(),
-        "accuracy": (predictions.labels == predictions.predicted).ravel(),
-        "n": 1,
-    })  # fmt: skip
+    is_correct = (predictions.labels == predictions.predicted).ravel()
+    rows = pd.DataFrame({"confidence": predictions.confidence.ravel(), "accuracy": is_correct, "n": 1})
     bins = rows.groupby(np.ceil(rows["confidence"] * _BINS))  # A bin includes its upper edge, but not its lower edge.
     return bins.agg({"confidence": "mean", "accuracy": "mean", "n": "sum"}).reset_index(drop=True)
 
 
 def calibration(predictions: Predictions) -> dict[str, Any]:
-    """Return the mean confidence, the expected calibration error, and what a calibrated model would show.
+    """Return the mean confidence, the expected calibration error (Guo et al. 2017, eq. 3), and `if_calibrated`.
 
-    The calibration error is the mean gap between confidence and accuracy, weighted by bin size (Guo et al. 2017, eq.
-    3). `if_calibrated` is simulated (consistency resampling, Bröcker and Smith 2007, "Increasing the reliability of
-    reliability diagrams"): the bounds of the accuracy in 95% of cases, the mean of the calibration error, and the bound
-    that it stays below in 95% of cases. The random seed is fixed.
+    `if_calibrated` simulates a calibrated model (consistency resampling, Bröcker and Smith 2007, "Increasing the
+    reliability of reliability diagrams"): the bounds of its accuracy in 95% of cases, the mean of its calibration
+    error, and the bound that this error stays below in 95% of cases.
     """
     confidence, correct, n = reliability(predictions).to_numpy().T
     hits = np.random.default_rng(0).binomial(n.astype(int), confidence, size=(_RESAMPLES, len(n)))
@@ -98,17 +90,18 @@ def calibration(predictions: Predictions) -> dict[str, Any]:
 
 
 def best_threshold(predictions: Predictions) -> float:
-    """Return the probability of class 1 with the highest F1 as the threshold: 0.5 if no other one is better.
-
-    The probabilities are rounded, because the threshold will be compared with the rounded ones of new predictions.
-    """
-    from sklearn.metrics import precision_recall_curve
-
+    """Return the probability of class 1 with the highest F1 as the threshold: 0.5 if no other one is better."""
     assert predictions.probability is not None
-    probability = predictions.probability[:, 1].round(PROBABILITY_DECIMALS)
-    precision, recall, thresholds = precision_recall_curve(predictions.labels, probability)
-    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
-    return 0.5 if predictions.score("f1") >= f1.max() else float(thresholds[f1.argmax()])
+    probability = predictions.probability[:, 1].round(PROBABILITY_DECIMALS)  # as in new predictions
+    counts = _counts_by_threshold(predictions.labels, probability)
+    f1 = 2 * counts["hits"] / (counts["n"] + predictions.labels.sum())
+    return 0.5 if predictions.score("f1") >= f1.max() else float(f1[::-1].idxmax())  # the lowest of the best ones
+
+
+def _counts_by_threshold(labels: Values, probability: Floats) -> pd.DataFrame:
+    """Count the examples with at least each probability (`n`), and those of class 1 among them (`hits`)."""
+    examples = pd.DataFrame({"hits": labels, "n": 1})
+    return examples.groupby(probability).sum().sort_index(ascending=False).cumsum()
 
 
 def plots(task: Task, predictions: Predictions) -> dict[str, pd.DataFrame]:
@@ -121,12 +114,10 @@ def plots(task: Task, predictions: Predictions) -> dict[str, pd.DataFrame]:
         names = np.array(task.labels)
         pairs = pd.DataFrame({"actual": names[labels], "predicted": names[predicted]})
         tables["confusion"] = pairs.value_counts(sort=False).reset_index(name="n")
-    if task.binary and 0 < labels.sum() < len(labels):
-        from sklearn.metrics import precision_recall_curve, roc_curve
-
-        precision, recall, _ = precision_recall_curve(labels, probability[:, 1])
-        tables["precision_recall"] = _table("precision_recall", recall[::-1], precision[::-1])
-        tables["roc"] = _table("roc", *roc_curve(labels, probability[:, 1])[:2])
+    if task.binary and labels.any():
+        counts = _counts_by_threshold(labels, probability[:, 1])
+        recall, precision = counts["hits"] / labels.sum(), counts["hits"] / counts["n"]
+        tables["precision_recall"] = _table("precision_recall", recall, precision)
     return tables
 
 

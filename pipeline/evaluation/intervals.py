@@ -13,9 +13,7 @@ from pipeline.core.text import listing, quoted
 from pipeline.evaluation.metrics import METRICS, Floats, Values, is_defined
 from pipeline.evaluation.predictions import Predictions
 
-# The false verdicts and the coverage are the same with 200 groups, which take four times as long and make the intervals
-# 2% narrower.
-_GROUPS = 50
+_GROUPS = 50  # With 200 groups, the intervals are 2% narrower and take four times as long.
 _Z_SQUARED = 1.96**2
 # The simulations in tests/test_statistics.py support these numbers.
 MIN_CHANGED = 10  # If two models differ on fewer examples, the interval of their difference may be too narrow.
@@ -52,7 +50,7 @@ def jackknife(metric: str, predictions: Predictions) -> Floats:
     """Compute a metric over all examples, and again without each of 50 random groups of them, shape (1 + groups,).
 
     The groups depend only on the number of examples, so runs on the same examples can be compared group by group. With
-    fewer examples than groups, each example is a group. Raises UserError if there is only one example.
+    fewer examples than groups, each example is a group.
     """
     n = len(predictions)
     if n < 2:
@@ -74,13 +72,9 @@ def _variance(jackknives: Floats) -> Floats:
 
 
 def score_interval(metric: str, task: Task, predictions: Predictions) -> Interval:
-    """Return a score with Student's t interval of its jackknife on a scale without bounds. F1 has its own interval.
-
-    The scale is the logit of a proportion, Fisher's z of a correlation, or the logarithm of an error. A single example,
-    or labels for which the metric is not defined, say nothing about the score on other examples.
-    """
+    """Return a score with Student's t interval of its jackknife on a scale without bounds. F1 has its own interval."""
     scale, n = METRICS[metric].scale, len(predictions)
-    if n == 1 or not is_defined(metric, task, predictions.labels):
+    if n == 1 or not is_defined(metric, task, predictions.labels):  # Such labels say nothing about other examples.
         return Interval(predictions.score(metric), *BOUNDS[scale])
     if metric == "f1":
         return _f1_interval(predictions)
@@ -121,26 +115,24 @@ def difference(a: Floats, b: Floats, *, same_seeds: bool) -> Difference:
     configurations, on other examples and with other seeds.
 
     Args:
-        a: The jackknife of each run, shape (runs, 1 + groups).
-        b: The same for the other side.
+        a, b: The jackknife of each run, shape (runs, 1 + groups).
         same_seeds: Whether run i of a and run i of b have the same seed, which makes them a pair.
     """
     sides = [b - a] if same_seeds else [b, -a]
     total = np.sum([side.mean(axis=0) for side in sides], axis=0)
     model_variance = example_variance = float(_variance(total))
-    seed_variance, degrees_of_freedom = 0.0, inf
+    seed_variance, seed_freedom = 0.0, inf
     if len(a) > 1 or len(b) > 1:
         runs = np.array([len(side) for side in sides])
         variances = np.array([side[:, 0].var(ddof=1) for side in sides]) / runs
         seed_variance = float(variances.sum())
         if seed_variance > 0:
-            degrees_of_freedom = seed_variance**2 / float((variances**2 / (runs - 1)).sum())  # Welch
+            seed_freedom = seed_variance**2 / float((variances**2 / (runs - 1)).sum())  # Welch
         for side in sides:
             # The variance between runs already contains the part of an example's effect that differs from run to run.
             part = _variance(side).mean() - _variance(side.mean(axis=0))
             example_variance -= float(part) / (len(side) - 1)
-    value, groups = float(total[0]), len(total) - 1
-    return _difference(value, groups, model_variance, example_variance, seed_variance, degrees_of_freedom)
+    return _difference(float(total[0]), len(total) - 1, model_variance, example_variance, seed_variance, seed_freedom)
 
 
 def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Difference:
@@ -148,12 +140,11 @@ def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Differenc
 
     The models of the folds share most of their training examples, so the variance of the mean over k folds is not 1/k
     of the variance between the folds, but 1/k + 1/(k - 1) of it ("corrected resampled t-test", Nadeau and Bengio 2003,
-    https://doi.org/10.1023/A:1024068626366). The pooled score of all folds is not used, because a ranking metric, such
-    as ROC AUC, would then compare probabilities from different models.
+    https://doi.org/10.1023/A:1024068626366). The mean is used because a ranking metric, such as ROC AUC, must not
+    compare probabilities from different models.
 
     Args:
-        a: The jackknife of the predictions of all folds together, shape (1 + groups,).
-        b: The same for the other side.
+        a, b: The jackknife of the predictions of all folds together, shape (1 + groups,).
         fold_differences: The difference within each fold, shape (k,).
     """
     k = len(fold_differences)
@@ -188,7 +179,7 @@ def _difference(
 
 
 def caveats(names: Sequence[str], task: Task, split: str, labels: Values, split_type: str | None) -> list[str]:
-    """Say why scores cannot be interpreted, or why their intervals may be too narrow. `names` are metrics.
+    """Say why metrics cannot be interpreted, or why their intervals may be too narrow.
 
     Args:
         split_type: The value of data.split.type. None if groups do not matter.
@@ -197,15 +188,12 @@ def caveats(names: Sequence[str], task: Task, split: str, labels: Values, split_
     if split_type == "group" and task.name in ("custom", "hub"):  # Published corpora ignore data.split.
         sentences.append(f"The intervals are too narrow if {task.noun} in one group (data.split) resemble each other.")
     if undefined := [METRICS[name].title for name in names if not is_defined(name, task, labels)]:
-        sentences.append(
-            f"{' and '.join(undefined)} cannot be interpreted on {split}, because a class is missing or all labels are "
-            "the same."
-        )
-    counts = np.bincount(labels, minlength=task.outputs) if task.labels and labels.ndim == 1 else np.array([])
-    rare = [task.labels[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]
-    if rare and (titles := [METRICS[name].title for name in names if name in _NARROW_WITH_RARE_CLASSES]):
-        sentences.append(
-            f"The intervals of {' and '.join(titles)} may be too narrow, because fewer than {MIN_PER_CLASS} {split} "
-            f"{task.noun} have these labels: {listing(map(quoted, rare))}."
-        )
+        reason = "because a class is missing or all labels are the same"
+        sentences.append(f"{' and '.join(undefined)} cannot be interpreted on {split}, {reason}.")
+    narrow = [METRICS[name].title for name in names if name in _NARROW_WITH_RARE_CLASSES]
+    if narrow and task.problem_type == "single_label_classification":
+        counts = np.bincount(labels, minlength=task.outputs)
+        if rare := [quoted(name) for name, n in zip(task.labels, counts, strict=True) if n < MIN_PER_CLASS]:
+            reason = f"fewer than {MIN_PER_CLASS} {split} {task.noun} have these labels: {listing(rare)}"
+            sentences.append(f"The intervals of {' and '.join(narrow)} may be too narrow, because {reason}.")
     return sentences

@@ -1,6 +1,6 @@
 """Metrics, each a function with an entry in the dictionary `METRICS`."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.task import ProblemType, Task
-from pipeline.core.text import percent, points, require_choice
+from pipeline.core.text import require_choice
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
-# The labels or the predictions of n examples. Shape (n,) for class numbers and for the numbers of a regression, and
-# shape (n, labels) with 0 or 1 if an example can have several labels.
+# The labels or the predictions of n examples. The shape is (n,), or (n, labels) with 0 or 1 if an example can have
+# several labels.
 Values = NDArray[Any]
 
 
@@ -22,27 +22,25 @@ class Metric:
     """A score of the predictions, and how to show it to people.
 
     Attributes:
-        title: The name in tables and sentences.
         scale: "proportion" (0 to 1), "correlation" (-1 to 1), or "error" (0 or more, where less is better).
-        compute: Compute the score from the labels, the predictions (both as `Values`), and the probabilities, shape
-            (n, outputs). A regression has no probabilities.
-        problem_types: The types of tasks that the metric applies to.
-        meaning: A phrase that follows "is", for readers of the report and the model card.
+        compute: Compute the score from the labels, the predictions and the probabilities, shape (n, outputs). A
+            regression has no probabilities.
+        meaning: A phrase that follows "is" in the report.
         only_two_classes: Whether the metric applies only to tasks with exactly two classes.
         is_ranking: Whether the score depends only on the order of the probabilities, not on the predictions.
     """
 
     title: str
     scale: Literal["proportion", "correlation", "error"]
-    compute: Callable[[Values, Values, Any], float]
     problem_types: tuple[ProblemType, ...]
+    compute: Callable[[Values, Values, Any], float]
     meaning: str
     only_two_classes: bool = False
     is_ranking: bool = False
 
     @property
     def is_error(self) -> bool:
-        """Whether lower values are better. Such a score has its own units, and is not in percent."""
+        """Whether lower values are better. Such a score is in its own units, not in percent."""
         return self.scale == "error"
 
     @property
@@ -50,22 +48,20 @@ class Metric:
         """1 if higher values are better, and -1 if lower values are better."""
         return -1 if self.is_error else 1
 
-    def format(self, value: float, digits: int = 1) -> str:
-        """Format a proportion or a correlation in percent, and an error in its own units."""
-        return _in_own_units(value, digits + 2) if self.is_error else percent(value, digits)
+    def format(self, value: float, digits: int = 1, sign: str = "") -> str:
+        """Format a score in percent, or an error in its own units, with significant digits if it is below 0.1."""
+        if not self.is_error:
+            return f"{100 * value:{sign}z.{digits}f}"
+        notation = "g" if 0 < abs(value) < 0.1 else "f"
+        return f"{value:{sign}z.{digits + 2}{notation}}"
+
+    def format_difference(self, difference: float, digits: int = 1) -> str:
+        """Format a difference with its sign, in percentage points, or in the units of an error."""
+        return self.format(difference, digits, sign="+")
 
     def format_for_log(self, value: float) -> str:
         """Format a score for a log line, which shows proportions and correlations as they are, like the Trainer."""
         return self.format(value, 2) if self.is_error else f"{value:.4f}"
-
-    def format_difference(self, difference: float, digits: int = 1) -> str:
-        """Format a difference with its sign, in percentage points, or in the units of an error."""
-        return _in_own_units(difference, digits + 2, sign="+") if self.is_error else points(difference, digits)
-
-
-def _in_own_units(value: float, digits: int, sign: str = "") -> str:
-    """Format a value with some digits after the decimal point, or a value below 0.1 with as many significant digits."""
-    return f"{value:{sign}z.{digits}{'g' if 0 < abs(value) < 0.1 else 'f'}}"
 
 
 # An interval needs a metric 50 times, and a comparison thousands of times. So the metrics of counts are plain numpy,
@@ -87,10 +83,8 @@ def class_counts(labels: Values, predictions: Values) -> tuple[Ints, Ints, Ints]
     if labels.ndim == 2:
         return (labels * predictions).sum(axis=0), predictions.sum(axis=0), labels.sum(axis=0)
     classes = max(2, int(labels.max()) + 1, int(predictions.max()) + 1)
-    correct, predicted, actual = (
-        np.bincount(values, minlength=classes) for values in (labels[labels == predictions], predictions, labels)
-    )
-    return correct, predicted, actual
+    correct = np.bincount(labels[labels == predictions], minlength=classes)
+    return correct, np.bincount(predictions, minlength=classes), np.bincount(labels, minlength=classes)
 
 
 def balanced_accuracy(labels: Values, predictions: Values, *_: Any) -> float:
@@ -119,48 +113,47 @@ def f1_micro(labels: Values, predictions: Values, *_: Any) -> float:
 
 
 def matthews_correlation(labels: Values, predictions: Values, *_: Any) -> float:
-    """Return the Matthews correlation for any number of classes (Gorodkin 2004, equation 8).
-
-    It is 0 if all labels, or all predictions, are the same class.
-    """
+    """Return the correlation (Gorodkin 2004, equation 8), or 0 if the labels or the predictions are constant."""
     correct, predicted, actual = (counts.astype(float) for counts in class_counts(labels, predictions))
     n = len(labels)
     covariance = n * correct.sum() - (predicted * actual).sum()
-    variances = [n**2 - (counts**2).sum() for counts in (predicted, actual)]
-    return float(covariance / np.sqrt(variances[0] * variances[1])) if min(variances) > 0 else 0.0
+    variances = (n**2 - (predicted**2).sum()) * (n**2 - (actual**2).sum())
+    return float(covariance / np.sqrt(variances)) if variances > 0 else 0.0
 
 
 def roc_auc(labels: Values, predictions: Values, probabilities: Floats) -> float:
-    """Return the mean area under the ROC curves of `_columns_with_both`, or 0.5 if there are none."""
+    """Return the mean area under the ROC curves of the classes or labels."""
     from sklearn.metrics import roc_auc_score  # This import takes longer than most commands need.
 
-    areas = [roc_auc_score(*column) for column in _columns_with_both(labels, probabilities)]
-    return float(np.mean(areas)) if areas else 0.5
+    return _mean_area(roc_auc_score, labels, probabilities, if_guessing=0.5)
 
 
 def average_precision(labels: Values, predictions: Values, probabilities: Floats) -> float:
-    """Return the mean area under the precision-recall curves of `_columns_with_both`, or 0 if there are none."""
+    """Return the mean area under the precision-recall curves of the classes or labels."""
     from sklearn.metrics import average_precision_score
 
-    areas = [average_precision_score(*column) for column in _columns_with_both(labels, probabilities)]
     # Rounding errors would move a perfect score past its bound.
-    return round(float(np.mean(areas)), 12) if areas else 0.0
+    return round(_mean_area(average_precision_score, labels, probabilities, if_guessing=0.0), 12)
 
 
-def _columns_with_both(labels: Values, probabilities: Floats) -> Iterator[tuple[Ints, Floats]]:
-    """Yield 0 or 1 and the probability of each example, for each class or label that only some examples have.
+def _mean_area(area: Callable[..., float], labels: Values, probabilities: Floats, if_guessing: float) -> float:
+    """Return the mean area for each class or label against the rest, or only for class 1 if there are two classes.
 
-    With two classes, yield only class 1. With more classes, each of them is scored against the rest.
+    A class or label that no example has, or that all examples have, is left out. If none is left, the result is
+    `if_guessing`.
     """
     columns = labels if labels.ndim == 2 else np.eye(probabilities.shape[1], dtype=int)[labels]
     first = 1 if labels.ndim == 1 and probabilities.shape[1] == 2 else 0
-    for actual, probability in zip(columns.T[first:], probabilities.T[first:], strict=True):
-        if 0 < actual.sum() < len(actual):
-            yield actual, probability
+    areas = [
+        area(actual, probability)
+        for actual, probability in zip(columns.T[first:], probabilities.T[first:], strict=True)
+        if 0 < actual.sum() < len(actual)
+    ]
+    return float(np.mean(areas)) if areas else if_guessing
 
 
 def pearson(labels: Values, predictions: Values, *_: Any) -> float:
-    """Return Pearson's correlation. It is 0 if all labels or all predictions are equal."""
+    """Return Pearson's correlation, or 0 if all labels or all predictions are equal."""
     if not (np.ptp(labels) and np.ptp(predictions)):
         return 0.0
     # Rounding errors would move a perfect correlation away from its bound.
@@ -168,7 +161,7 @@ def pearson(labels: Values, predictions: Values, *_: Any) -> float:
 
 
 def spearmanr(labels: Values, predictions: Values, *_: Any) -> float:
-    """Return Spearman's correlation, which is Pearson's correlation of the ranks."""
+    """Return Pearson's correlation of the ranks."""
     from scipy.stats import rankdata  # Importing scipy.stats takes half a second.
 
     return pearson(rankdata(labels), rankdata(predictions))
@@ -185,51 +178,47 @@ _NUMBERS: tuple[ProblemType, ...] = ("regression",)
 # To add a metric, write a function and add an entry. The keys are the names in scikit-learn or the package evaluate.
 METRICS = {
     "accuracy": Metric(
-        "accuracy", "proportion", accuracy, _CLASSES + _LABELS,
-        "the proportion of examples that are predicted correctly",
+        "accuracy", "proportion", _CLASSES + _LABELS, accuracy, "the proportion of examples predicted correctly"
     ),
     "average_precision": Metric(
-        "average precision", "proportion", average_precision, _CLASSES + _LABELS,
+        "average precision", "proportion", _CLASSES + _LABELS, average_precision,
         "the area under the curve of precision against recall", is_ranking=True,
     ),
     "balanced_accuracy": Metric(
-        "balanced accuracy", "proportion", balanced_accuracy, _CLASSES,
-        "the proportion of a class's examples that are predicted correctly, averaged over the classes",
+        "balanced accuracy", "proportion", _CLASSES, balanced_accuracy, "the mean of the accuracy within each class"
     ),
     "f1": Metric(
-        "F1", "proportion", f1, _CLASSES,
+        "F1", "proportion", _CLASSES, f1,
         "the harmonic mean of precision (the proportion of predictions of the positive class that are right) and "
         "recall (the proportion of its examples that are predicted correctly)", only_two_classes=True,
     ),
     "f1_macro": Metric(
-        "macro F1", "proportion", f1_macro, _CLASSES + _LABELS,
-        "the mean over the classes of F1, the harmonic mean of precision and recall",
+        "macro F1", "proportion", _CLASSES + _LABELS, f1_macro,
+        "the harmonic mean of precision and recall, averaged over the classes",
     ),
     "f1_micro": Metric(
-        "micro F1", "proportion", f1_micro, _LABELS,
-        "the harmonic mean of precision (the proportion of predicted labels that are right) and recall (the proportion "
-        "of true labels that are predicted), over all labels together",
+        "micro F1", "proportion", _LABELS, f1_micro, "the harmonic mean of precision and recall over all labels"
     ),
     "matthews_correlation": Metric(
-        "Matthews correlation", "correlation", matthews_correlation, _CLASSES,
+        "Matthews correlation", "correlation", _CLASSES, matthews_correlation,
         "the correlation of labels and predictions, which is 0 for guessing",
     ),
     "pearson": Metric(
-        "Pearson correlation", "correlation", pearson, _NUMBERS, "the linear correlation of labels and predictions"
+        "Pearson correlation", "correlation", _NUMBERS, pearson, "the linear correlation of labels and predictions"
     ),
-    "rmse": Metric("RMSE", "error", rmse, _NUMBERS, "the root of the mean squared error, in the units of the labels"),
+    "rmse": Metric("RMSE", "error", _NUMBERS, rmse, "the root of the mean squared error, in the units of the labels"),
     "roc_auc": Metric(
-        "ROC AUC", "proportion", roc_auc, _CLASSES + _LABELS,
+        "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc,
         "the probability that a random example of a class gets a higher score than a random example of another class, "
         "which is 50% for guessing", is_ranking=True,
     ),
     "spearmanr": Metric(
-        "Spearman correlation", "correlation", spearmanr, _NUMBERS,
+        "Spearman correlation", "correlation", _NUMBERS, spearmanr,
         "the correlation of the ranks of labels and predictions",
     ),
 }  # fmt: skip
 # The Trainer reports the loss with the metrics, and it may choose the epoch. `modeling.outputs.loss` computes it.
-SCORES = METRICS | {"loss": Metric("loss", "error", lambda *_: np.nan, (), "")}
+SCORES = METRICS | {"loss": Metric("loss", "error", (), lambda *_: np.nan, "")}
 
 
 def applicable_metrics(task: Task) -> list[str]:
@@ -242,14 +231,14 @@ def applicable_metrics(task: Task) -> list[str]:
 
 
 def with_compared_metrics(task: Task, names: list[str] | None) -> Task:
-    """Return the task with the metrics of `evaluate.metrics`. Raises UserError if one of them does not apply."""
+    """Return the task with the metrics of `evaluate.metrics`."""
     for name in names or ():
         require_choice("evaluate.metrics", name, applicable_metrics(task))
     return task if names is None else replace(task, metrics=list(dict.fromkeys(names)))
 
 
 def with_selection_metric(task: Task, name: str | None) -> Task:
-    """Return the task with `train.metric_for_best_model`. Raises UserError if the metric does not apply."""
+    """Return the task with `train.metric_for_best_model`."""
     if name is None:
         return task
     require_choice("train.metric_for_best_model", name, ["loss", *applicable_metrics(task)])
@@ -257,17 +246,13 @@ def with_selection_metric(task: Task, name: str | None) -> Task:
     return replace(task, metric_for_best_model=name, metrics=metrics)
 
 
-def scores(
-    names: Iterable[str], labels: Values, predictions: Values, probabilities: Floats | None = None
-) -> dict[str, float]:
+def scores(names: list[str], labels: Values, predictions: Values, probabilities: Any = None) -> dict[str, float]:
     """Compute the metrics with these names. See `Metric.compute` for the other arguments."""
     return {name: METRICS[name].compute(labels, predictions, probabilities) for name in names}
 
 
 def is_defined(name: str, task: Task, labels: Values) -> bool:
     """Return whether the labels allow a perfect score. For example, F1 is always 0 if no example has class 1."""
-    probabilities = None
-    if task.problem_type != "regression":
-        probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]
+    probabilities = np.eye(task.outputs)[labels] if task.problem_type == "single_label_classification" else labels
     perfect = 0 if METRICS[name].is_error else 1
     return bool(np.isclose(METRICS[name].compute(labels, labels, probabilities), perfect))

@@ -1,7 +1,7 @@
 """The predictions of a split. No other module reads the Parquet files in `data/predictions` and `data/baseline`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ class Predictions:
 
     Attributes:
         idx: The ids of the examples in ascending order, shape (n,).
-        labels, predicted: See `metrics.Values`.
-        logits: See `outputs.Logits`.
         probability: The probability of each class or label, shape (n, outputs). None for a regression.
         rows: The text columns, the slice columns and the column `core.data_card.LEAKAGE` of the examples.
     """
@@ -45,9 +43,7 @@ class Predictions:
     def confidence(self) -> Floats:
         """The probability of the predicted class, shape (n,), or of each predicted 0 or 1, shape (n, labels)."""
         assert self.probability is not None
-        if self.predicted.ndim == 2:
-            return np.where(self.predicted == 1, self.probability, 1 - self.probability)
-        return np.take_along_axis(self.probability, self.predicted[:, None], axis=1)[:, 0]
+        return _probability_of(self.predicted, self.probability)
 
     def score(self, metric: str) -> float:
         return METRICS[metric].compute(self.labels, self.predicted, self.probability)
@@ -57,14 +53,8 @@ class Predictions:
 
     def __getitem__(self, positions: Any) -> "Predictions":
         """Return the predictions at these positions, or where a mask is True."""
-        return Predictions(
-            idx=self.idx[positions],
-            labels=self.labels[positions],
-            predicted=self.predicted[positions],
-            logits=self.logits[positions],
-            probability=None if self.probability is None else self.probability[positions],
-            rows=self.rows.iloc[positions].reset_index(drop=True),
-        )
+        arrays = {name: column[positions] for name, column in vars(self).items() if isinstance(column, np.ndarray)}
+        return replace(self, **arrays, rows=self.rows.iloc[positions].reset_index(drop=True))
 
 
 def write_predictions(path: Path, task: Task, examples: pa.Table, logits: Logits) -> None:
@@ -77,7 +67,7 @@ def write_predictions(path: Path, task: Task, examples: pa.Table, logits: Logits
 
 
 def load_predictions(directory: Path, split: str, task: Task, producer: str = "predict") -> Predictions:
-    """Read `directory/split.parquet`, which the stage `producer` wrote. Raises UserError if it is damaged."""
+    """Read `directory/split.parquet`, which the stage `producer` wrote."""
     table = read_split(directory, split, producer)
     outputs = [f"logit_{output}" for output in range(task.outputs)]
     logits = np.column_stack([to_numpy(table[name]) for name in outputs])
@@ -93,20 +83,25 @@ def load_predictions(directory: Path, split: str, task: Task, producer: str = "p
 
 def pool(parts: Sequence[Predictions]) -> Predictions:
     """Join the predictions for disjoint sets of examples, in the order of their ids."""
-    columns: dict[str, Any] = {
+    arrays = {
         name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("idx", "labels", "predicted", "logits", "probability")
-        if getattr(parts[0], name) is not None
+        for name, column in vars(parts[0]).items()
+        if isinstance(column, np.ndarray)
     }
     rows = pd.concat([part.rows for part in parts], ignore_index=True)
-    return Predictions(**{"probability": None, "rows": rows} | columns)[np.argsort(columns["idx"])]
+    return replace(parts[0], **arrays, rows=rows)[np.argsort(arrays["idx"])]
+
+
+def _probability_of(values: Values, probability: Floats) -> Floats:
+    """Return the probability of each class number, shape (n,), or of each 0 or 1, shape (n, labels)."""
+    if values.ndim == 2:
+        return np.where(values == 1, probability, 1 - probability)
+    return np.take_along_axis(probability, values[:, None], axis=1)[:, 0]
 
 
 def label_probability(probability: Floats, labels: Values) -> Floats:
     """Return the probability of each example's label, or of its exact combination of labels, shape (n,)."""
-    if labels.ndim == 1:
-        return np.take_along_axis(probability, labels[:, None], axis=1)[:, 0]
-    combined: Floats = np.where(labels == 1, probability, 1 - probability).prod(axis=1)
+    combined: Floats = _probability_of(labels, probability).reshape(len(labels), -1).prod(axis=1)
     return combined
 
 
@@ -120,14 +115,10 @@ def format_label(task: Task, label: Any, separator: str, if_empty: str) -> str:
 
 
 def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:
-    """Count the examples that one side gets right in a larger proportion of its runs.
+    """Count the examples that one side gets right in a larger proportion of its runs. a, b: the runs of each side.
 
-    With several labels per example, an example also counts if a single label changes, unless the models are compared by
-    accuracy. If they are compared by numbers or by ranks, all examples count as changed.
-
-    Args:
-        a: The predictions of each run for the same examples.
-        b: The same for the other side.
+    With several labels per example, an example also counts if a single label changes, unless the metric is accuracy. If
+    the models are compared by numbers or by ranks, all examples count.
     """
     if task.problem_type == "regression" or METRICS[task.metrics[0]].is_ranking:
         return len(a[0])

@@ -4,22 +4,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pipeline.core.data_card import read_data_card
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, log
 from pipeline.core.paths import RAW, SOURCE, read_json
 from pipeline.core.task import TRAIN
-from pipeline.evaluation.intervals import BOUNDS, MIN_EXAMPLES, Interval, difference, jackknife, score_interval
+from pipeline.evaluation.intervals import BOUNDS, MIN_EXAMPLES, difference, jackknife, score_interval
 from pipeline.evaluation.metrics import METRICS, Floats
-from pipeline.experiments.launch import FOLD, SEED, group_name, require_experiments, split_overrides
+from pipeline.experiments.launch import FOLD, SEED, group_name, hash_record, require_experiments, split_overrides
 from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
-from pipeline.experiments.runs import Side, hash_record, read_side
+from pipeline.experiments.runs import Side, read_side
 from pipeline.params import load_params
 
 SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
 SIZE = "train.max_train_samples"
 _MIN_ROWS = 10  # in the smallest sample
 _SPLIT = "validation"
+_TOO_FEW = f"fewer than {MIN_EXAMPLES} {_SPLIT} rows can be scored"
 
 
 def run_seeds(n: int, overrides: Sequence[str], jobs: int) -> Side:
@@ -31,11 +33,7 @@ def run_seeds(n: int, overrides: Sequence[str], jobs: int) -> Side:
 
 
 def run_folds(k: int, overrides: Sequence[str], jobs: int) -> tuple[Side, Side]:
-    """Run the folds that are not finished, `jobs` at a time. Raises UserError if a run fails.
-
-    Returns:
-        The fold group of the fine-tuned models, and that of the linear models.
-    """
+    """Run the folds that are not finished, and return the fold groups of the fine-tuned and of the linear models."""
     group = f"folds{k}-{group_name(overrides, FOLD)}"
     runs = {f"{group}-{number}": [*overrides, f"{FOLD}={number}/{k}"] for number in range(1, k + 1)}
     require_experiments(runs, jobs, ["predict", "baseline"])
@@ -43,106 +41,73 @@ def run_folds(k: int, overrides: Sequence[str], jobs: int) -> tuple[Side, Side]:
 
 
 def run_sizes(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> dict[int, Side]:
-    """Run seed groups with all rows of train, a half, a quarter and so on, and return them by size, smallest first.
-
-    Raises UserError if a run fails, the size is already set, or data/raw has too few rows or is not the runs' data.
-    """
-    if load_params().train.max_train_samples is not None or SIZE in split_overrides(overrides):
-        raise UserError(f"{SIZE} is chosen for each run. Set it to null in params.yaml, and do not use it with -S.")
-    if any(key.startswith("data.") for key in split_overrides(overrides)):
-        raise UserError("The sizes follow from data/raw. Set data in params.yaml, not with -S, and run this again.")
-    rows = read_data_card(RAW).splits[TRAIN].rows
+    """Run seed groups with all rows of train, a half, a quarter and so on, and return them by size, smallest first."""
+    is_changed = any(key.startswith(("data.", SIZE)) for key in split_overrides(overrides))
+    if is_changed or load_params().train.max_train_samples is not None:
+        raise UserError(f"the sizes follow from {RAW}. Set {SIZE} to null, and do not use -S for it or for data.")
+    splits = read_data_card(RAW).splits
+    rows = splits[TRAIN].rows
     sizes = [rows >> halvings for halvings in range(points)]
     if sizes[-1] < _MIN_ROWS:
-        raise UserError(
-            f"train has {rows:,} rows, so the smallest of {points} samples would have {sizes[-1]}, and it needs at "
-            f"least {_MIN_ROWS}. Use fewer --points (at least {MIN_SIZES}), or add rows."
-        )
-    settings = {size: [*overrides, *([f"{SIZE}={size}"] if size < rows else [])] for size in sizes}
-    groups = {size: group_name(settings[size]) for size in sizes}
-    runs = {
-        f"{groups[size]}-{seed}": [*settings[size], f"{SEED}={seed}"] for size in sizes for seed in range(1, seeds + 1)
-    }
+        raise UserError(f"the smallest sample would have {sizes[-1]} rows, and needs {_MIN_ROWS}. Use fewer --points.")
+    if splits[_SPLIT].rows < MIN_EXAMPLES:
+        log.warning("the answer to how much more rows would help will be unknown, because %s", _TOO_FEW)
+    groups, runs = {}, dict[str, list[str]]()
+    for size in sizes:
+        settings = [*overrides, f"{SIZE}={size}"] if size < rows else overrides
+        groups[size] = group_name(settings)
+        runs |= {f"{groups[size]}-{seed}": [*settings, f"{SEED}={seed}"] for seed in range(1, seeds + 1)}
     require_experiments(runs, jobs, ["predict"])
     sides = {size: read_side(groups[size], seeds=seeds) for size in reversed(sizes)}
     if sides[rows].runs[0].origin["data"] != hash_record(read_json(RAW / SOURCE, "download")):
-        raise UserError(
-            f"{RAW} is not the data that the runs have learned from, so the sizes may be wrong. Set the keys of data "
-            'in params.yaml, not with -S. Run "dvc repro download" and this command again.'
-        )
+        raise UserError(f'{RAW} is not the data of the runs. Run "dvc repro download" and this command again.')
     return sides
 
 
 def learning_curve(sides: Mapping[int, Side]) -> dict[str, Any]:
-    """Return the content of curve.json: the scores, the curve through them, and the gains from more rows.
+    """Return the content of curve.json from the seed groups by their number of rows, in ascending order.
 
     If the scores do not allow a prediction, `curve` and `gains` are empty, and `unknown` has the reason.
-
-    Args:
-        sides: The seed groups by their number of rows, in ascending order.
     """
     largest = max(sides)
-    task, examples = sides[largest].task, len(sides[largest].runs[0].predictions[_SPLIT])
-    name = task.metrics[0]
-    scores = {
-        rows: np.array([jackknife(name, run.predictions[_SPLIT]) for run in side.runs]) for rows, side in sides.items()
-    }
-    points = [
-        {
-            "rows": rows, "group": side.name, "scores": scores[rows][:, 0].tolist(),
-            **_mean_interval(name, side, scores[rows])._asdict(), "degenerate": side.degenerate(_SPLIT),
-        }
-        for rows, side in sides.items()
-    ]  # fmt: skip
-    content = {"metric": name, "examples": examples, "points": points, "curve": [], "gains": [], "unknown": None}
-    # A degenerate model has learned nothing, so it says nothing about the curve.
-    fitted = {point["rows"]: scores[point["rows"]] for point in points if not point["degenerate"]}
-    if examples < MIN_EXAMPLES:
-        content["unknown"] = f"{_SPLIT} has only {examples} {task.noun}, and a prediction needs {MIN_EXAMPLES}"
-    elif len(fitted) < MIN_SIZES or largest not in fitted:
-        content["unknown"] = (
-            f"a prediction needs {MIN_SIZES} sizes, one of them with all rows, in which every model has learned "
-            "something. Try more train.epochs, a smaller train.batch_size or another train.lr"
-        )
-    else:
-        content |= _prediction(name, fitted)
-    return content
-
-
-def _mean_interval(name: str, side: Side, scores: Floats) -> Interval:
-    """Return the mean score of some runs and its 95% interval, over other seeds and other examples.
-
-    Args:
-        scores: The jackknife of each run, shape (seeds, 1 + groups).
-    """
-    mean = difference(np.zeros_like(scores), scores, same_seeds=True)
-    if mean.low == mean.high:  # All runs have the same score at a bound, such as a perfect one.
-        return score_interval(name, side.task, side.runs[0].predictions[_SPLIT])
-    low, high = np.clip([mean.low, mean.high], *BOUNDS[METRICS[name].scale]).tolist()
-    return Interval(mean.value, low, high)
+    name = sides[largest].task.metrics[0]
+    points, learned = [], dict[int, Floats]()
+    for rows, side in sides.items():
+        scores = np.array([jackknife(name, run.predictions[_SPLIT]) for run in side.runs])
+        mean = difference(np.zeros_like(scores), scores, same_seeds=True)
+        low, high = np.clip([mean.low, mean.high], *BOUNDS[METRICS[name].scale]).tolist()
+        if low == high:  # All runs have the same score at a bound, such as a perfect one.
+            _, low, high = score_interval(name, side.task, side.runs[0].predictions[_SPLIT])
+        degenerate = side.degenerate(_SPLIT)
+        if not degenerate:  # A model that has learned nothing says nothing about the curve.
+            learned[rows] = scores
+        point = {"rows": rows, "group": side.name, "scores": scores[:, 0].tolist(), "degenerate": degenerate}
+        points.append(point | {"value": mean.value, "low": low, "high": high})
+    content: dict[str, Any] = {"metric": name, "points": points, "curve": [], "gains": [], "unknown": None}
+    if len(sides[largest].runs[0].predictions[_SPLIT]) < MIN_EXAMPLES:
+        return content | {"unknown": _TOO_FEW}
+    if len(learned) < MIN_SIZES or largest not in learned:
+        reason = f"a prediction needs {MIN_SIZES} sizes, including all rows, in which every model has learned something"
+        return content | {"unknown": f"{reason}. Try more train.epochs, a smaller train.batch_size or another train.lr"}
+    return content | _prediction(name, learned)
 
 
 def _prediction(name: str, scores: Mapping[int, Floats]) -> dict[str, Any]:
-    """Return the fitted curve up to twice the number of rows, and the gains from more rows.
-
-    Args:
-        scores: The jackknife of each run, shape (seeds, 1 + groups), keyed by the number of rows in ascending order.
-    """
+    """Fit curves to the jackknives of the runs of each size, and predict the scores with up to twice as many rows."""
     metric, rows = METRICS[name], list(scores)
     largest, perfect = rows[-1], 0 if metric.is_error else 1
     curves = plausible_curves(np.array(rows) / largest, np.abs(perfect - np.array(list(scores.values()))))
     errors_with_all_rows = predicted_errors(curves, 1)
 
-    def change(size: int) -> Floats:
-        """Return the 10%, 50% and 90% quantiles of how much the score changes from all rows to this many rows."""
-        changes = metric.sign * (errors_with_all_rows - predicted_errors(curves, size / largest))
-        return np.quantile(changes, [0.1, 0.5, 0.9])
-
-    def entry(size: int, values: Floats) -> dict[str, Any]:
-        return {"rows": size, **dict(zip(("low", "value", "high"), values.tolist(), strict=True))}
+    def changes(sizes: Sequence[int]) -> pd.DataFrame:
+        """Return the 10%, 50% and 90% quantiles of how much the score changes from all rows to each size."""
+        errors = np.array([predicted_errors(curves, size / largest) for size in sizes])
+        quantiles = np.quantile(metric.sign * (errors_with_all_rows - errors), [0.1, 0.5, 0.9], axis=1)
+        return pd.DataFrame(quantiles.T, columns=["low", "value", "high"])
 
     score_with_all_rows = perfect - metric.sign * np.median(errors_with_all_rows)
-    sizes = {*rows, *np.geomspace(rows[0], 2 * largest).astype(int).tolist(), 2 * largest}
-    curve = [entry(size, np.clip(score_with_all_rows + change(size), *BOUNDS[metric.scale])) for size in sorted(sizes)]
-    gains = [entry(more, change(largest + more)) for more in (largest // 4, largest // 2, largest)]
-    return {"curve": curve, "gains": gains}
+    sizes = sorted({*rows, *np.geomspace(rows[0], 2 * largest).astype(int).tolist(), 2 * largest})
+    curve = (score_with_all_rows + changes(sizes)).clip(*BOUNDS[metric.scale]).assign(rows=sizes)
+    more_rows = [largest // 4, largest // 2, largest]
+    gains = changes([largest + more for more in more_rows]).assign(rows=more_rows)
+    return {"curve": curve.to_dict("records"), "gains": gains.to_dict("records")}

@@ -16,65 +16,51 @@ from pipeline.reporting.mistakes import pieces
 from pipeline.reporting.page import TEMPLATES
 from pipeline.sources.corrections import NO_LABELS
 
-_PROPORTION, _MIN_ROWS, _MAX_ROWS = 0.1, 50, 1000  # how many of the rows are suspects
-_ROWS_ON_PAGE = 50
-_MAX_CHARACTERS = 300  # of each text, for the similarity: the rest would cost memory and time
-# Labels differ if they are at least this far apart: whole numbers for classes, standard deviations for a regression.
-_MIN_DIFFERENCE = 0.5
-
 
 def rank(task: Task, predictions: Predictions) -> pd.DataFrame:
-    """Return the most suspicious 10% of the labeled rows (at least 50, at most 1,000), the most suspicious one first.
+    """Return the rows of suspects.csv: the most suspicious 10% of the labeled rows (at least 50, at most 1,000).
 
     A row is suspicious if the loss of its label is high for a model that was not trained on it (Chong, Hong and Manning
-    2022, https://aclanthology.org/2022.emnlp-main.618). For a regression, the loss is the squared error.
-
-    Returns:
-        The rows of suspects.csv. "probability" is that of the label, and a regression has none. The columns that start
-        with "nearest_" are those of the most similar row with another label.
+    2022, https://aclanthology.org/2022.emnlp-main.618). For a regression, the loss is the squared error. The columns
+    that start with "nearest_" are those of the most similar row with another label.
     """
-    texts = predictions.rows[task.text_columns]
-    loss = losses(task.problem_type, predictions.logits, predictions.labels).reshape(len(texts), -1).mean(axis=1)
-    count = min(max(round(_PROPORTION * len(texts)), _MIN_ROWS), _MAX_ROWS)
-    suspects = np.argsort(-loss, kind="stable")[:count]
-    if task.problem_type == "regression":
-        numbers = predictions.labels / predictions.labels.std()
-    else:  # a number for each class, or for each combination of labels
-        _, numbers = np.unique(predictions.labels, axis=0, return_inverse=True)
-    nearest = _nearest_with_another_label(texts, numbers, suspects)
+    texts, labels = predictions.rows[task.text_columns], predictions.labels
+    loss = losses(task.problem_type, predictions.logits, labels).reshape(len(texts), -1).mean(axis=1)
+    suspects = np.argsort(-loss, kind="stable")[: np.clip(len(texts) // 10, 50, 1000)]
+    # Two numbers of a regression are different labels if they are more than half a standard deviation apart.
+    tolerance = labels.std() / 2 if task.problem_type == "regression" else 0
+    nearest = _nearest_with_another_label(texts, labels.reshape(len(texts), -1), tolerance, suspects)
 
     def names(labels: Values) -> list[str]:
         return [format_label(task, label, separator="|", if_empty=NO_LABELS) for label in labels]
 
     columns = {
         "correct_label": "",
-        "label": names(predictions.labels[suspects]),
+        "label": names(labels[suspects]),
         "prediction": names(predictions.predicted[suspects]),
         "loss": loss[suspects].round(4),
         "idx": predictions.idx[suspects],
-        "nearest_label": names(predictions.labels[nearest]),
+        "nearest_label": names(labels[nearest]),
     }
     if predictions.probability is not None:
-        columns["probability"] = label_probability(predictions.probability, predictions.labels)[suspects].round(4)
+        columns["probability"] = label_probability(predictions.probability, labels)[suspects].round(4)
     for name in texts:
         columns |= {name: texts[name].to_numpy()[suspects], f"nearest_{name}": texts[name].to_numpy()[nearest]}
     return pd.DataFrame(columns)
 
 
-def _nearest_with_another_label(texts: pd.DataFrame, labels: Values, suspects: Ints) -> Ints:
-    """Return the position of the most similar row with another label for each suspect, shape (suspects,).
-
-    The similarity is the cosine of TF-IDF values of sequences of three characters.
-    """
-    joined = [" ".join(text[:_MAX_CHARACTERS] for text in row) for row in texts.itertuples(index=False)]
+def _nearest_with_another_label(texts: pd.DataFrame, labels: Values, tolerance: float, suspects: Ints) -> list[int]:
+    """Return the position of the most similar row with another label for each suspect. `labels` are of shape (n, m)."""
+    # The similarity is the cosine of TF-IDF values of sequences of three characters. Longer texts would cost memory.
+    joined = [" ".join(text[:300] for text in row) for row in texts.itertuples(index=False)]
     vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3), sublinear_tf=True, dtype=np.float32)
     features = vectorizer.fit_transform(joined)
     nearest = []
     for suspect in suspects:  # one at a time, because a matrix of all similarities would not fit into memory
         similarity = features @ features[suspect].toarray()[0]
-        similarity[np.abs(labels - labels[suspect]) < _MIN_DIFFERENCE] = -1
-        nearest.append(similarity.argmax())
-    return np.array(nearest)
+        similarity[(np.abs(labels - labels[suspect]) <= tolerance).all(axis=1)] = -1
+        nearest.append(int(similarity.argmax()))
+    return nearest
 
 
 def write_suspects(path: Path, suspects: pd.DataFrame) -> None:
@@ -86,7 +72,7 @@ def write_suspects(path: Path, suspects: pd.DataFrame) -> None:
 
 def render_page(group: str, task: Task, suspects: pd.DataFrame) -> str:
     """Render the first 50 suspects of a fold group as HTML. The page needs no network."""
-    rows = suspects[:_ROWS_ON_PAGE].to_dict("records")
+    rows = suspects[:50].to_dict("records")
     for row in rows:
         texts, nearest = ([row[prefix + name] for name in task.text_columns] for prefix in ("", "nearest_"))
         row |= {"texts": pieces(texts), "nearest_texts": pieces(nearest), "is_contradiction": texts == nearest}

@@ -15,16 +15,13 @@ _DRAWS = 2000
 
 
 def fit_power_laws(multiples: Floats, errors: Floats) -> Floats:
-    """Fit power laws by least squares, with an asymptote and a factor of at least 0.
+    """Fit power laws by least squares, and return their asymptotes, factors and exponents, shape (3, curves).
 
-    For a given exponent, the best asymptote and factor have a formula. So it is enough to try many exponents.
+    Asymptotes and factors are at least 0. For a given exponent, they have a formula, so it is enough to try exponents.
 
     Args:
         multiples: Shape (sizes,).
         errors: Shape (curves, sizes).
-
-    Returns:
-        The asymptotes, factors and exponents, shape (3, curves).
     """
     powers = multiples ** -_EXPONENTS[:, None]
     centered = powers - powers.mean(axis=1, keepdims=True)
@@ -49,28 +46,23 @@ def predicted_errors(curves: Floats, multiple: float) -> Floats:
 def plausible_curves(multiples: Floats, errors: Floats) -> Floats:
     """Return 2,000 curves, each fitted to errors that the same experiment might have had. See `fit_power_laws`.
 
-    The mean errors are drawn from their distribution over other validation examples and other seeds. The sizes share
-    the examples, so the jackknife gives the covariance. The variance between seeds is the mean over the sizes, because
-    a single size has too few seeds, and it is drawn too (as in Student's t).
-
-    Small samples may not follow the power law yet ("small data region" in Hestness et al. 2017,
-    https://arxiv.org/abs/1712.00409). So only the first curves are fitted to all sizes. The next ones leave out the
-    smallest size, and so on up to the three largest sizes. See tests/test_statistics.py.
-
     Args:
         multiples: In ascending order, shape (sizes,).
         errors: The jackknife of the error of each run, shape (sizes, seeds, 1 + groups).
     """
     sizes, seeds, columns = errors.shape
     means = errors.mean(axis=1)
-    example_covariance = (columns - 2) * np.cov(means[:, 1:], bias=True)
+    example_covariance = (columns - 2) * np.cov(means[:, 1:], bias=True)  # The sizes share the examples.
+    # A single size has too few seeds, so the variance is the mean over the sizes. It is drawn too, as in Student's t.
     seed_variance = errors[..., 0].var(axis=1, ddof=1).mean() / seeds
     degrees_of_freedom = sizes * (seeds - 1)
     random = np.random.default_rng(0)
     sampled_errors = random.multivariate_normal(means[:, 0], example_covariance, _DRAWS)
     variances = seed_variance * degrees_of_freedom / random.chisquare(degrees_of_freedom, (_DRAWS, 1))
     sampled_errors += np.sqrt(variances) * random.standard_normal(sampled_errors.shape)
+    # Small samples may not follow the power law yet ("small data region" in Hestness et al. 2017,
+    # https://arxiv.org/abs/1712.00409). So only the first part of the curves is fitted to all sizes. The next part
+    # leaves out the smallest size, and so on up to the three largest sizes. See tests/test_statistics.py.
     parts = np.array_split(sampled_errors, sizes - MIN_SIZES + 1)
-    return np.concatenate(
-        [fit_power_laws(multiples[first:], part[:, first:]) for first, part in enumerate(parts)], axis=1
-    )
+    fits = [fit_power_laws(multiples[smallest:], part[:, smallest:]) for smallest, part in enumerate(parts)]
+    return np.concatenate(fits, axis=1)

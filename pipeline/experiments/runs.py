@@ -1,7 +1,5 @@
 """Read what models predict, and where the predictions come from, out of git and DVC's cache, without a checkout."""
 
-import hashlib
-import json
 import re
 import tempfile
 from collections.abc import Mapping
@@ -12,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.paths import LINEAR, LOCK, METRICS_DIR, PARAMS, PREDICTIONS, PROVENANCE, read_json
@@ -22,7 +19,7 @@ from pipeline.core.text import listing
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import METRICS, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, load_predictions, pool
-from pipeline.experiments.launch import FOLD, SEED, STAGES, cache_directory, experiments, git
+from pipeline.experiments.launch import FOLD, SEED, STAGES, cache_directory, experiments, git, hash_record
 from pipeline.modeling.outputs import PROBABILITY_DECIMALS
 from pipeline.params import load_params
 
@@ -69,19 +66,24 @@ class Side:
     def seeds(self) -> list[int]:
         return [run.origin[SEED] for run in self.runs]
 
+    def scored(self, split: str) -> dict[str, Predictions]:
+        """Return what each run predicts for a split, or each fold for the rows that it left out, by name."""
+        if self.folds:
+            return {fold.name: fold.predictions["test"] for fold in self.folds}
+        return {run.name: run.predictions[split] for run in self.runs}
+
     def degenerate(self, split: str) -> list[str]:
         """Return the names of the runs, or of the folds, with the same prediction for all examples with various labels.
 
-        If the models are compared by a ranking metric, such as ROC AUC, the probabilities must be the same, too.
+        If the models are compared by a ranking metric, such as ROC AUC, it is the probabilities that must be the same.
         """
         names = []
-        for run in self.folds or self.runs:
-            predictions = run.predictions["test" if self.folds else split]
+        for name, predictions in self.scored(split).items():
             outputs = predictions.predicted
             if METRICS[self.task.metrics[0]].is_ranking and predictions.probability is not None:
                 outputs = predictions.probability.round(PROBABILITY_DECIMALS)
             if len(np.unique(outputs, axis=0)) == 1 < len(np.unique(predictions.labels, axis=0)):
-                names.append(run.name)
+                names.append(name)
         return names
 
 
@@ -93,9 +95,8 @@ def read_side(name: str, *, seeds: int | None = None, linear: bool = False) -> S
         seeds: The highest seed to read from a seed group. None means all seeds.
         linear: Whether to read the predictions of the linear model instead of those of the fine-tuned model.
     """
-    linear = linear or name == BASELINE
     if name in (WORKSPACE, BASELINE):
-        return Side(name, [_read_run(name, None, linear)])
+        return Side(name, [_read_run(name, None, linear or name == BASELINE)])
     commits = experiments()
     commit = commits.get(name)
     with suppress(UserError):  # Git does not know the name of a group.
@@ -104,19 +105,18 @@ def read_side(name: str, *, seeds: int | None = None, linear: bool = False) -> S
         return Side(name, [_read_run(name, commit, linear)])
     numbers = {int(run.rpartition("-")[2]): run for run in commits if re.fullmatch(re.escape(name) + "-[0-9]+", run)}
     if not numbers:
-        remedy = '"git branch" and "dvc exp list -A" list them.'
-        raise UserError(f'"{name}" is not a branch, tag, commit, experiment or group. {remedy}')
+        raise UserError(f'"{name}" is not a branch, tag, commit, experiment or group. "dvc exp list -A" lists runs.')
     group = [numbers[number] for number in sorted(numbers) if seeds is None or number <= seeds]
-    first, *rest = runs = [_read_run(run, commits[run], linear) for run in group]
-    is_fold_group = first.origin.get(FOLD) is not None
-    for run in rest:
-        if different := changes(first.origin, run.origin).keys() - {FOLD if is_fold_group else SEED}:
+    first, *others = runs = [_read_run(run, commits[run], linear) for run in group]
+    varied = FOLD if name.startswith("folds") else SEED
+    for run in others:
+        if different := changes(first.origin, run.origin).keys() - {varied}:
             raise UserError(
                 f"{first.name} and {run.name} are not one group: they differ in {listing(sorted(different))}. Remove "
                 f'the wrong one with "dvc exp remove {run.name}" or "dvc exp remove {first.name}", and repeat the '
                 "command that ran the group."
             )
-    return _fold_side(name, runs) if is_fold_group else Side(name, runs)
+    return Side(name, runs) if varied == SEED else _fold_side(name, runs)
 
 
 def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -131,14 +131,13 @@ def read_train_details(commit: str) -> dict[str, Any]:
 
 def _fold_side(name: str, folds: list[Run]) -> Side:
     """Return a fold group with a pooled run. Raises UserError if a fold is missing."""
-    first = folds[0]
-    k = int(first.origin[FOLD].partition("/")[2])
-    finished = {run.origin[FOLD] for run in folds}
-    if missing := [fold for number in range(1, k + 1) if (fold := f"{number}/{k}") not in finished]:
-        raise UserError(f'{name}: these folds have not run: {", ".join(missing)}. Repeat "python -m pipeline.folds".')
-    pooled = pool([run.predictions["test"] for run in folds])
-    task = replace(first.task, predicted_splits=[OUT_OF_FOLD])
-    return Side(name, [Run(name, task, first.origin | {FOLD: f"{k} folds"}, {OUT_OF_FOLD: pooled})], folds)
+    origin = folds[0].origin
+    k = int(origin[FOLD].partition("/")[2])
+    if missing := {f"{number}/{k}" for number in range(1, k + 1)} - {fold.origin[FOLD] for fold in folds}:
+        raise UserError(f'{name} has no fold {listing(sorted(missing))}. Repeat "python -m pipeline.folds".')
+    task = replace(folds[0].task, predicted_splits=[OUT_OF_FOLD])
+    pooled = pool([fold.predictions["test"] for fold in folds])
+    return Side(name, [Run(name, task, origin | {FOLD: f"{k} folds"}, {OUT_OF_FOLD: pooled})], folds)
 
 
 def _read_run(name: str, commit: str | None, linear: bool) -> Run:
@@ -149,19 +148,15 @@ def _read_run(name: str, commit: str | None, linear: bool) -> Run:
         task = with_compared_metrics(read_task(directory, stages[-1]), load_params().evaluate.metrics)
         provenance = read_json(directory / PROVENANCE, stages[-1])
         predictions = {split: load_predictions(directory, split, task, stages[-1]) for split in task.scored_splits}
-    lock = load_yaml(LOCK.read_text(encoding="utf-8") if commit is None else git("show", f"{commit}:{LOCK}"))
+    lock = LOCK.read_text(encoding="utf-8") if commit is None else git("show", f"{commit}:{LOCK}")
     try:
-        if any(LEAKAGE not in part.rows for part in predictions.values()):
-            raise KeyError(LEAKAGE)  # Older versions of the pipeline did not write the rows of data/raw.
-        return Run(name, task, _origin(lock["stages"], stages, provenance), predictions)
+        return Run(name, task, _origin(load_yaml(lock)["stages"], stages, provenance), predictions)
     except (KeyError, TypeError):  # for example, DVC was killed while it wrote dvc.lock
-        raise UserError(
-            f'{name}: its results are incomplete, or of an older version. Run "dvc repro", and commit the result.'
-        ) from None
+        raise UserError(f'{name}: its results are incomplete. Run "dvc repro", and commit the result.') from None
 
 
 def _fetch(name: str, commit: str, output: Path, scratch: Path) -> Path:
-    """Copy a directory of a commit from DVC's cache. Raises UserError if it is not there."""
+    """Copy an output of a commit from DVC's cache. Raises UserError if it is not there."""
     from dvc.api import DVCFileSystem
 
     # The commit may name another cache. Without a remote, DVC does not wait for files that are missing from the cache.
@@ -189,8 +184,3 @@ def _origin(lock: dict[str, Any], stages: tuple[str, ...], provenance: dict[str,
         origin |= {entry["path"]: entry["md5"][:12] for entry in stage["deps"] if entry["path"] not in written}
     origin |= {f"environment.{key}": value for key, value in provenance["environment"].items()}
     return origin | {"data": hash_record(provenance["data"]), "base model": hash_record(provenance["checkpoint"])}
-
-
-def hash_record(record: dict[str, Any]) -> str:
-    """Return a short hash of a source.json, which identifies the data or the base model."""
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Speed up memory allocation and dropout on a CPU: see docs/notes/cpu_optimizations.md."""
+"""Speed up memory allocation and dropout on a CPU: see docs/notes/speed.md."""
 
 import ctypes
 import platform

@@ -82,7 +82,7 @@ def losses(history: pd.DataFrame, kept_epoch: int) -> Markup:
 def plot(name: str, points: pd.DataFrame, lowest: float = 0.0) -> Markup:
     """Draw a plot of `diagnostics.plots`. `lowest` is the lowest possible confidence in a reliability diagram."""
     x, y = PLOTS[name][:2]
-    is_regression, is_curve = name == "residuals", name in ("precision_recall", "roc")
+    is_regression, is_curve = name == "residuals", name == "precision_recall"
     low, high = (points.min(axis=None), points.max(axis=None)) if is_regression else (lowest, 1)
     axis = alt.Axis(format="~g" if is_regression else ".0%")
     x_scale, y_scale = alt.Scale(domain=[low, high]), alt.Scale(domain=[low if is_regression else 0, high])
@@ -93,7 +93,7 @@ def plot(name: str, points: pd.DataFrame, lowest: float = 0.0) -> Markup:
     if name == "reliability":
         marks = marks.encode(size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 300])))
     ends = alt.Chart(pd.DataFrame([{x: low, y: low}, {x: high, y: high}])).encode(x=x_channel, y=y_channel)
-    diagonal = [] if name == "precision_recall" else [ends.mark_line(strokeDash=_DASHED, color=_MUTED)]
+    diagonal = [] if is_curve else [ends.mark_line(strokeDash=_DASHED, color=_MUTED)]
     return svg(f"{y} against {x}".replace("_", " "), *diagonal, marks, size=LARGE if is_regression else SMALL)
 
 

@@ -101,9 +101,10 @@ def calibration(results: Results) -> str:
         "Too sure of some predictions, and not sure enough of others": is_uneven,
     }
     verdict = next((verdict for verdict, holds in verdicts.items() if holds), "No sign of over- or underconfidence")
-    unit = f", one for each {results.task.singular_noun} and label," if predictions.labels.ndim == 2 else ""
-    confidence = f"the mean confidence is {details['confidence']:.1%}"
-    return f"{verdict}: {confidence}, and {right:.1%} of the predictions{unit} are right."
+    numbers = f"mean confidence is {details['confidence']:.1%}, and {right:.1%} of the predictions"
+    if predictions.labels.ndim == 2:  # The simulation does not know that the labels of an example share their errors.
+        return f"The {numbers}, one for each {results.task.singular_noun} and label, are right."
+    return f"{verdict}: the {numbers} are right."
 
 
 def classes(results: Results) -> str:

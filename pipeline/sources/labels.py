@@ -153,7 +153,7 @@ def _infer(train: Sequence[Any], columns: Sequence[str], named: bool) -> Problem
                 problem_type, reason = "regression", "numbers that are not whole"
             elif len(distinct) > _MAX_INTEGERS:
                 raise UserError(
-                    f"data.label_column_name: {name} has {values}. Set data.problem_type (in init, --kind) to "
+                    f"data.label_column_name: {name} has {values}. Set data.problem_type (in init, --problem-type) to "
                     "regression, or to single_label_classification if each number is a class."
                 )
     log.info("Inferred problem_type %s: %s has %s. Set data.problem_type to override.", problem_type, name, reason)

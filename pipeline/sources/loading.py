@@ -18,4 +18,5 @@ def load_corpus(params: DataParams) -> Corpus:
         UserError: The data cannot be read or fetched, or it does not match `params`.
     """
     load = {"custom": load_custom, "hub": load_hub, "demo": load_demo}.get(params.task, load_glue)
-    return correct(load(params), Path(params.corrections))
+    corpus = load(params)
+    return corpus if params.task == "demo" else correct(corpus, Path(params.corrections))
