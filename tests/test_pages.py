@@ -41,27 +41,27 @@ def test_every_link_on_a_page_resolves() -> None:
             assert not anchor or anchor in anchors(path), f"{page}: {path}#{anchor}"
 
 
-def test_every_page_is_reachable_from_the_readme() -> None:
-    seen: set[Path] = set()
-    todo = [README]
-    while todo:
-        if (page := todo.pop()) not in seen:
-            seen.add(page)
-            todo += [path for path, _ in links(page) if path.suffix == ".md"]
-    assert set(PAGES) <= seen
+def test_another_page_links_to_every_page() -> None:
+    assert {*PAGES} - {README} <= {path for page in PAGES for path, _ in links(page) if path != page}
+
+
+def test_every_time_on_a_page_stands_in_costs() -> None:
+    texts = {page: " ".join(page.read_text().split()) for page in [README, *(ROOT / "docs").glob("*.md")]}
+    times = re.compile(r"(?:[\w.]+ to )?[\w.]+ (?:minutes|hours?)\b")
+    measured = set(times.findall(texts[ROOT / "docs/costs.md"]))
+    for page, text in texts.items():
+        assert set(times.findall(text)) <= measured, page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_keys_files_and_commands_on_a_page_exist(page: Path) -> None:
     # Blocks of Python and YAML may be the reader's own code.
     text = re.sub(r"```(?:python|yaml)\n.*?```", "", page.read_text(), flags=re.DOTALL)
-    keys = keys_of(*Params.model_fields)
     mentioned = re.findall(rf"(?<![\w+./])((?:{'|'.join(Params.model_fields)})\.[a-z]\w*)", text)
     files = {"model.onnx", *(path.name for path in PIPELINE.glob("*.py"))}
-    assert set(mentioned) - keys - files == set()
-    assert {
-        path for path in re.findall(r"`((?:pipeline|tests|docs)/[^`]*)`", text) if not (ROOT / path).exists()
-    } == set()
+    assert set(mentioned) <= keys_of(*Params.model_fields) | files
+    for path in re.findall(r"`((?:pipeline|tests|docs)/[^`]*)`", text):
+        assert (ROOT / path).exists(), path
     assert set(re.findall(r"python -m pipeline\.(\w+)", text)) <= COMMANDS
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
