@@ -88,7 +88,7 @@ def _pictures(results: Results) -> Iterator[tuple[str, Markup, str]]:
 def _sections(results: Results) -> Iterator[Section]:
     task, split = results.task, results.task.verdict_split
     predictions, details = results.predictions[split], results.diagnostics[split]
-    note = f"A 95% interval is a plausible range for the score on many more {task.noun} like these."
+    note = f"A 95% interval is a plausible range for the score on many more {task.noun}, but not with other seeds."
     for metric in [METRICS[name] for name in details["scores"]]:
         note += f" {metric.title[0].upper()}{metric.title[1:]} is {metric.meaning}."
     yield Section("Scores", "", [table(score_table(results), "In percent, except for errors")], note=note)
