@@ -98,8 +98,8 @@ def _read_hub(source: str, options: Namespace) -> tuple[dict[str, Table], dict[s
     splits = dict(pair.partition("=")[::2] for pair in options.splits.split(",")) if options.splits else None
     if splits and not {TRAIN} <= splits.keys() <= {*SPLITS}:
         raise UserError(f'--splits must look like train=NAME,validation=NAME,test=NAME, got "{options.splits}".')
-    location = {"task": "hub", "name": options.name, "dataset": dataset, "config": options.config, "splits": splits}
-    return load_tables(dataset, options.config, splits), location | DEFAULT_FORMAT._asdict()
+    place = {"task": "hub", "name": options.name, "dataset": dataset, "config": options.config, "splits": splits}
+    return load_tables(dataset, options.config, splits), place | DEFAULT_FORMAT._asdict()
 
 
 def _read_files(path: Path, options: Namespace) -> tuple[dict[str, Table], dict[str, Any]]:
@@ -110,8 +110,8 @@ def _read_files(path: Path, options: Namespace) -> tuple[dict[str, Table], dict[
         raise UserError(f"{path} does not exist. For a dataset of the Hub, write {_HUB}OWNER/NAME.")
     file_format = chosen_format(options)
     tables, _ = read_files(find_files(path) if path.is_dir() else {TRAIN: [path]}, file_format)
-    location = {"task": "custom", "name": options.name or data_stem(path.absolute())[:80], "directory": str(CUSTOM)}
-    return tables, {**location, **file_format._asdict(), "dataset": None, "config": None, "splits": None}
+    place = {"task": "custom", "name": options.name or data_stem(path.absolute())[:80], "directory": str(CUSTOM)}
+    return tables, {**place, **file_format._asdict(), "dataset": None, "config": None, "splits": None}
 
 
 def _choose_columns(tables: Mapping[str, Table], options: Namespace) -> dict[str, Any]:
