@@ -5,6 +5,8 @@ Examples:
   python -m pipeline.classify "It rained on Monday." "On Monday, it rained."
   # A file with a column for each text, named as in the training data:
   python -m pipeline.classify --file new.csv --out answered.csv
+  # Leave the prediction empty if its probability is below 0.8, and write the least certain rows first:
+  python -m pipeline.classify --file new.csv --out answered.csv --min-probability 0.8 --sort uncertain
 
 More: docs/use_the_model.md
 """
@@ -39,6 +41,8 @@ def classify(
     batch_size: int,
     precision: Literal["auto", Precision] | None = None,
     file_format: FileFormat = DEFAULT_FORMAT,
+    min_probability: float | None = None,
+    sort: Literal["uncertain"] | None = None,
 ) -> None:
     """Write the rows of a file, or a single row of texts, with the predictions of the model.
 
@@ -47,6 +51,9 @@ def classify(
     Args:
         out: The file to write. None writes JSON Lines to standard output.
         precision: None means the precision in which the scores of the model were measured.
+        min_probability: The prediction is empty if its probability is lower. With several labels, the probability is
+            that of the least certain label.
+        sort: "uncertain" starts with the rows whose predictions have the lowest probability.
     """
     settings = read_settings(model)
     table = _read(source, settings.text_columns, file_format)
@@ -63,6 +70,12 @@ def classify(
     parts = [classifier.score([texts[name].tolist()[start : start + _ROWS] for name in texts]) for start in starts]
     logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
     rows = table.rows.assign(**_answers(classifier, logits))
+    if min_probability is not None or sort is not None:
+        certainty = _certainty(classifier, logits)
+        if min_probability is not None:
+            rows.loc[certainty < min_probability, "prediction"] = None
+        if sort == "uncertain":
+            rows = rows.iloc[np.argsort(certainty, kind="stable")]
     if out is None:
         print("\n".join(json_lines(rows)), flush=True)
     else:
@@ -106,6 +119,17 @@ def _answers(classifier: Classifier, logits: NDArray[Any]) -> dict[str, list[Any
     return answers
 
 
+def _certainty(classifier: Classifier, logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the probability of each prediction. With several labels, it is that of the least certain label."""
+    probabilities = logits_to_probabilities(classifier.problem_type, logits)
+    if probabilities is None:
+        raise UserError("the predictions of a regression have no probabilities (--min-probability, --sort).")
+    if classifier.problem_type == "multi_label_classification":
+        probabilities = np.maximum(probabilities, 1 - probabilities).min(axis=1, keepdims=True)
+    certainty: NDArray[np.float64] = probabilities.max(axis=1).round(PROBABILITY_DECIMALS)
+    return certainty
+
+
 def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # With "| head", this command ends silently.
     parser = command_parser("classify", __doc__)
@@ -114,6 +138,8 @@ def main() -> None:
     option("--file", metavar="FILE", type=Path, help="classify each row of this CSV, TSV, JSON (Lines) or Parquet file")
     add_format_options(parser)
     option("--out", metavar="FILE", type=Path, help="CSV, TSV, JSON Lines or Parquet file to write (default: print)")
+    option("--min-probability", metavar="NUMBER", type=float, help="leave less probable predictions empty")
+    option("--sort", choices=("uncertain",), help="start with the least probable predictions")
     option("--model", metavar="DIRECTORY", type=Path, default=CLASSIFIER, help="model to use (default: %(default)s)")
     option("--batch-size", metavar="NUMBER", type=int, default=32, help="rows per forward pass (default: %(default)s)")
     option("--precision", choices=("auto", *get_args(Precision)), help="default: that of the model's scores")
@@ -124,9 +150,13 @@ def main() -> None:
         parser.error(f"{file} is a file. Use --file {shlex.quote(file)}.")
     if arguments.batch_size < 1:
         parser.error(f"--batch-size must be at least 1, got {arguments.batch_size}.")
+    if not 0 <= (arguments.min_probability or 0) <= 1:
+        parser.error(f"--min-probability must be between 0 and 1, got {arguments.min_probability}.")
     with as_command():
-        source, file_format = arguments.file or arguments.texts, chosen_format(arguments)
-        classify(arguments.model, source, arguments.out, arguments.batch_size, arguments.precision, file_format)
+        classify(
+            arguments.model, arguments.file or arguments.texts, arguments.out, arguments.batch_size,
+            arguments.precision, chosen_format(arguments), arguments.min_probability, arguments.sort,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, RAW
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
 from pipeline.evaluation.intervals import MIN_CHANGED, Interval, difference, jackknife, score_interval
-from pipeline.evaluation.metrics import METRICS, with_compared_metrics
+from pipeline.evaluation.metrics import with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.modeling.outputs import loss
 from pipeline.params import Params
@@ -56,8 +56,8 @@ def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: l
             "intervals": {name: _finite(interval) for name, interval in intervals.items()},
             "gain_over_linear": _gains(task, linear_examples, examples),
         }
-        scores = ", ".join(_format_score(name, interval) for name, interval in intervals.items())
-        log.info("%s (%s %s): %s, with 95%% intervals", split, f"{len(examples):,}", task.noun, scores)
+        texts = ["{} {:.4g} ({:.4g} to {:.4g})".format(name, *interval) for name, interval in intervals.items()]
+        log.info("%s (%s %s): %s, with 95%% intervals", split, f"{len(examples):,}", task.noun, ", ".join(texts))
     _write_plots(metrics / "plots", {split: plots(task, examples) for split, examples in splits.items()})
     write_details(metrics / "diagnostics.json", details)
     write_json(metrics / "evaluation.json", evaluation)
@@ -85,11 +85,6 @@ def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dic
 def _finite(interval: Interval) -> dict[str, float | None]:
     """Return an interval for JSON, which has no infinity. Only the error of a single example has no upper bound."""
     return {name: bound if isfinite(bound) else None for name, bound in interval._asdict().items()}
-
-
-def _format_score(name: str, interval: Interval) -> str:
-    value, low, high = (METRICS[name].format_for_log(number) for number in interval)
-    return f"{name} {value} ({low} to {high})"
 
 
 def _write_plots(directory: Path, tables: dict[str, dict[str, pd.DataFrame]]) -> None:

@@ -27,7 +27,7 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     """Run the trials, print their table, and compare the best one with params.yaml, with five new seeds on test."""
     trials, best = run_search(space_file, n, sampler, jobs)
     print(trials.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
-    result = compare(run_seeds(_SEEDS, [], jobs), run_seeds(_SEEDS, best, jobs))
+    result = compare(*run_seeds(_SEEDS, [[], best], jobs))
     print(as_text(result))
     if result.split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")

@@ -46,7 +46,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with as_command():
         require_locked()
-        print("\n".join(summary(run_seeds(arguments.n, arguments.overrides, arguments.jobs))))
+        [side] = run_seeds(arguments.n, [arguments.overrides], arguments.jobs)
+        print("\n".join(summary(side)))
 
 
 if __name__ == "__main__":

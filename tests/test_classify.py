@@ -67,6 +67,29 @@ def test_a_file_gets_the_same_predictions_as_in_the_predict_stage(
     assert "24 tokens and were truncated" in caplog.text
 
 
+@pytest.mark.parametrize("task", ["classes", "multi_label"])
+def test_uncertain_predictions_come_first_or_are_left_empty(task: str, trained: Any, tmp_path: Path) -> None:
+    out = trained(task)
+    source = out / "raw" / "test.parquet"
+    classify(out / CLASSIFIER, source, tmp_path / "all.parquet", 7)
+    everything = pd.read_parquet(tmp_path / "all.parquet")
+    probabilities = everything.filter(like="probability_").to_numpy()
+    certainty = probabilities.max(axis=1) if task == "classes" else np.abs(probabilities - 0.5).min(axis=1) + 0.5
+    threshold = float(np.median(certainty))
+    classify(out / CLASSIFIER, source, tmp_path / "some.parquet", 7, min_probability=threshold, sort="uncertain")
+    some = pd.read_parquet(tmp_path / "some.parquet")
+    assert some["idx"].tolist() == everything["idx"][np.argsort(certainty, kind="stable")].tolist()
+    is_empty = some["prediction"].isna().to_numpy()
+    assert is_empty.tolist() == sorted(certainty < threshold, reverse=True) and is_empty.any()
+    kept = everything.set_index("idx")["prediction"][some["idx"]].to_numpy()
+    assert list(map(str, some["prediction"][~is_empty])) == list(map(str, kept[~is_empty]))
+
+
+def test_a_regression_has_no_uncertain_predictions(trained: Any) -> None:
+    with pytest.raises(UserError, match="regression"):
+        classify(trained("regression") / CLASSIFIER, ["It rained .", "It was wet ."], None, 64, sort="uncertain")
+
+
 @pytest.mark.parametrize(
     ("target", "read"),
     [
@@ -126,7 +149,13 @@ def test_an_error_is_reported_before_the_model_is_loaded_and_nothing_is_written(
 
 @pytest.mark.parametrize(
     ("arguments", "part"),
-    [(["a", "--batch-size", "0"], "--batch-size"), ([__file__], "--file"), ([" "], "no text"), (["a", "b"], "2")],
+    [
+        (["a", "--batch-size", "0"], "--batch-size"),
+        ([__file__], "--file"),
+        (["a", "--min-probability", "80"], "--min-probability"),
+        ([" "], "no text"),
+        (["a", "b"], "2"),
+    ],
 )
 def test_an_invalid_argument_is_reported(
     arguments: list[str], part: str, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

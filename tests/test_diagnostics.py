@@ -40,13 +40,6 @@ def test_scores_of_a_class_without_predictions_or_labels_are_undefined(
     assert result == {"n": sum(labels), "precision": precision, "recall": recall, "f1": f1}
 
 
-def test_the_area_under_the_curve_is_the_average_precision() -> None:
-    predictions = random_case()
-    curve = plots(DEMO, predictions)["precision_recall"]
-    steps = curve["recall"].diff().fillna(curve["recall"]) * curve["precision"]
-    assert steps.sum() == pytest.approx(predictions.score("average_precision"))
-
-
 @pytest.mark.parametrize("labels", [[1, 0], [0, 0], [1, 1]])
 def test_plots_of_two_examples_have_no_undefined_numbers(labels: list[int]) -> None:
     for table in plots(DEMO, binary(labels, [0.9, 0.1])).values():

@@ -31,7 +31,6 @@ MRPC = glue_task("mrpc")
 # The same metrics in scikit-learn and SciPy, computed from labels, predictions, and probabilities.
 EXPECTED: dict[str, Callable[..., float]] = {
     "accuracy": lambda labels, predicted, _: sklearn.accuracy_score(labels, predicted),
-    "average_precision": lambda labels, _, scores: sklearn.average_precision_score(labels, scores),
     "balanced_accuracy": lambda labels, predicted, _: sklearn.balanced_accuracy_score(labels, predicted),
     "f1": lambda labels, predicted, _: sklearn.f1_score(labels, predicted, zero_division=0),
     "f1_macro": lambda labels, predicted, _: sklearn.f1_score(labels, predicted, average="macro", zero_division=np.nan),
@@ -94,12 +93,9 @@ def test_absent_classes_and_constant_predictions_are_scored_as_in_scikit_learn(l
 
 
 @pytest.mark.parametrize("labels", [np.zeros(3, dtype=int), np.ones(3, dtype=int), np.zeros((3, 2), dtype=int)])
-def test_curve_metrics_have_the_value_of_guessing_if_the_labels_have_only_one_class(labels: Any) -> None:
+def test_roc_auc_has_the_value_of_guessing_if_the_labels_have_only_one_class(labels: Any) -> None:
     probability = np.array([[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]])
-    assert scores(["roc_auc", "average_precision"], labels, labels, probability) == {
-        "roc_auc": 0.5,
-        "average_precision": 0,
-    }
+    assert scores(["roc_auc"], labels, labels, probability) == {"roc_auc": 0.5}
 
 
 def test_the_loss_is_the_cross_entropy_and_never_infinite() -> None:
@@ -185,7 +181,7 @@ def test_the_stage_writes_scores_intervals_and_diagnostics(run: Evaluate, tmp_pa
         gap = difference(jackknife(name, linear)[None], jackknife(name, validation)[None], same_seeds=True)
         assert [gain["value"], gain["low"], gain["high"]] == pytest.approx(gap[:3], abs=1e-6)
     assert diagnostics["test"]["gain_over_linear"] is None, "both models predict the same"
-    for plot in ("precision_recall", "reliability", "residuals"):
+    for plot in ("reliability", "residuals"):
         assert (tmp_path / "metrics" / "plots" / f"{plot}.csv").read_text().startswith("split,")
 
 
@@ -220,11 +216,11 @@ def test_the_interval_of_a_single_example_is_null_at_infinity(run: Evaluate) -> 
 
 def test_the_chosen_metrics_are_scored_with_intervals_and_a_baseline(run: Evaluate) -> None:
     labels, logits = random_case(1)
-    names = ["roc_auc", "average_precision"]
+    names = ["roc_auc", "balanced_accuracy"]
     evaluation, diagnostics = run(MRPC, [1, 1, 0], {"validation": random_case(0), "test": (labels, logits)}, names)
     test = evaluation["test"]
     assert test["roc_auc"] == pytest.approx(sklearn.roc_auc_score(labels, probability(logits)), abs=1e-6)
-    assert (test["majority_roc_auc"], test["majority_average_precision"]) == (0.5, labels.mean())
+    assert (test["majority_roc_auc"], test["majority_balanced_accuracy"]) == (0.5, 0.5)
     assert "accuracy" not in test
     assert list(diagnostics["test"]["intervals"]) == sorted(names) and diagnostics["metrics"] == names
 

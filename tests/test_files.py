@@ -37,6 +37,7 @@ def test_shards_form_one_split_with_a_consecutive_idx() -> None:
     Path("data/custom/train-00001-of-00003.parquet").unlink()
     message = load_error({})
     assert "all of its shards" in message and "train-00000-of-00003.parquet, train-00002-of-00003.parquet" in message
+    assert "all of its shards" in load_error({"train.csv": CSV}), "a file that is not a shard does not replace one"
 
 
 def test_shards_must_have_the_same_columns() -> None:

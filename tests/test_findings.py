@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import replace_columns
-from report_inputs import SIZES, TASKS, evaluate_inputs, history, load, write, write_inputs
+from report_inputs import SIZES, TASKS, evaluate_inputs, history, load, make_report, write, write_inputs
 
 from pipeline.core.data_card import LEAKAGE
 from pipeline.core.paths import LINEAR, PREDICTIONS
@@ -38,7 +38,7 @@ def test_the_headline_does_not_boast_of_a_model_that_simple_models_equal(tmp_pat
     for predicted, linear, part in [
         (labels, four_of_five, "better than a linear model: the difference in accuracy is +20.0 points"),
         (np.ones_like(labels), six_of_ten, "the same prediction for all 120 pairs"),
-        (six_of_ten, labels, "not clearly better than always predicting"),
+        (six_of_ten, labels, "not clearly better than always predicting “equivalent”"),
         (1 - labels, labels, "clearly worse than always predicting"),
         (four_of_five, labels, "clearly worse than a linear model"),
         (four_of_five, four_others, "not clearly better than a linear model"),
@@ -52,6 +52,13 @@ def test_the_headline_does_not_boast_of_a_model_that_simple_models_equal(tmp_pat
         assert is_better == (predicted is labels)
 
 
+def test_a_report_on_a_split_without_any_label_says_so(tmp_path: Path) -> None:
+    write_inputs(tmp_path, "multi_label")
+    replace_columns(tmp_path / PREDICTIONS / "validation.parquet", label=[[0, 0, 0]] * SIZES["validation"])
+    evaluate_inputs(tmp_path)
+    assert "No example has a label" in make_report(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("loss", "score", "training", "facts"),
     [
@@ -59,8 +66,8 @@ def test_the_headline_does_not_boast_of_a_model_that_simple_models_equal(tmp_pat
         ((0.6, 0.5, 0.6), (0.80, 0.85, 0.90), {"kept_epoch": 3}, "epoch 3 of 3, which was kept"),
         ((0.6, 0.5, 0.4), (0.80, 0.89, 0.895), {"kept_epoch": 3}, "epoch 3 of 3, which was kept"),
         ((0.6, 0.5, 0.4), (0.80, 0.90, 0.85), {"kept_epoch": 2}, "epoch 2 of 3, which was kept"),
-        ((0.6, 0.5, 0.4), (0.90, 0.80, 0.90), {"kept_epoch": 3}, "1 and 3 have the same.*the last of them was kept"),
-        ((0.6, 0.5, 0.4), (0.90, 0.80, 0.85), {"kept_epoch": 3}, "last of 3 epochs was kept.*best after epoch 1"),
+        ((0.6, 0.5, 0.4), (0.90, 0.80, 0.90), {"kept_epoch": 3}, "90.0%, after epoch 1 and epoch 3.*Epoch 3 was kept"),
+        ((0.6, 0.5, 0.4), (0.90, 0.80, 0.85), {"kept_epoch": 3}, "90.0%, after epoch 1 of 3.*Epoch 3 was kept"),
         ((0.6, 0.5, 0.4), (0.80, 0.85, 0.90), {"kept_epoch": 3, "epochs": 9}, "stopped early, after 3 of 9"),
         ((0.6, 0.5, 0.4), (0.80, 0.85, 0.90), {"kept_epoch": 3, "degenerate": True}, "same prediction for every"),
         ((0.6,), (0.80,), {"kept_epoch": 1, "epochs": 1}, "epoch 1 of 1"),

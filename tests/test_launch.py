@@ -14,7 +14,7 @@ import yaml
 from conftest import Project
 
 from pipeline.core.messages import UserError
-from pipeline.experiments.launch import FOLD, experiments, git, group_name, require_experiments
+from pipeline.experiments.launch import FOLD, experiments, git, group_name, run_experiments
 
 CLONES = Path(".dvc/tmp/runs")
 
@@ -76,7 +76,7 @@ def test_runs_use_the_users_files_and_leave_them_alone(
     Path("data/corrections.csv").unlink()
     toy.set("train.epochs", "2")
     status = toy.git("status", "--porcelain")
-    require_experiments({"mine": ["train.lr=3e-4", "+train.training_args.note=x"]}, 1, ["predict"])
+    run_experiments({"mine": ["train.lr=3e-4", "+train.training_args.note=x"]}, 1, ["predict"])
     assert toy.git("status", "--porcelain") == status
     assert not CLONES.exists()
     commit = experiments()["mine"]
@@ -90,7 +90,7 @@ def test_runs_use_the_users_files_and_leave_them_alone(
 def test_a_failed_run_is_named_with_its_error(toy: Project, caplog: pytest.LogCaptureFixture) -> None:
     runs = {"fine": ["train.epochs=2"], "typo": ["train.lrr=1"], "later": ["train.epochs=3"]}
     with pytest.raises(UserError, match=r'typo failed: .*train\.lrr.*"train\.lr"'):
-        require_experiments(runs, 1, ["train"])
+        run_experiments(runs, 1, ["train"])
     assert "0 of 3 runs are finished" in caplog.messages
     assert "fine: epoch 2/2: training loss 0.5" in caplog.messages
     assert any(re.match(r"runs to go: 2, about 0:\d\d:\d\d", message) for message in caplog.messages)

@@ -100,7 +100,7 @@ def test_the_commands_in_the_guides_work(project: Project) -> None:
 
     checkpoint = project.params()["model"]["checkpoint"]
     replacements = {"sentence-transformers/all-MiniLM-L6-v2": checkpoint}
-    first, *_ = run_commands("docs/your_repository.md", "dvc exp run -S model.checkpoint=", **replacements)
+    first, *_ = run_commands("docs/your_data.md", "dvc exp run -S model.checkpoint=", **replacements)
     assert "Running stage 'train'" in first
     assert project.git("status", "--porcelain") == ""
 
@@ -123,5 +123,6 @@ def test_the_commands_in_the_guides_work(project: Project) -> None:
     cache = project.root / ".dvc" / "cache"
     before = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
     run_commands("docs/costs.md", "dvc exp remove NAME", NAME=name)
+    run_commands("docs/costs.md", "dvc gc --workspace")
     assert sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) < before
     assert project.repro() == [], "the data that HEAD needs is still in the cache"

@@ -26,7 +26,7 @@ def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     group = group_name(overrides)
     experiment(toy, f"{group}-1", train__epochs="7", train__seed="1")
     restore(toy)
-    side = run_seeds(2, overrides, 1)
+    [side] = run_seeds(2, [overrides], 1)
     assert "1 of 2 runs are finished" in caplog.messages
     assert f"{group}-2: epoch 7/7: training loss 0.5" in caplog.messages
     assert not [line for line in caplog.messages if line.startswith(f"{group}-1")]
@@ -44,7 +44,7 @@ def test_a_regression_without_test_labels_is_summarized_by_validation_scores(toy
     for seed in "12":
         experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__seed=seed)
     restore(toy)
-    lines = summary(run_seeds(2, overrides, 1))
+    lines = summary(*run_seeds(2, [overrides], 1))
     assert numbers(lines, "validation Spearman correlation")[0] == 2
     assert not [line for line in lines if line.startswith("test")]
 

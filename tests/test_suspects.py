@@ -18,7 +18,7 @@ from toy import experiment, restore
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.evaluation.predictions import Predictions, format_label
+from pipeline.evaluation.predictions import Predictions
 from pipeline.experiments.label_errors import rank, render_page, write_suspects
 from pipeline.modeling.outputs import logits_to_predictions, logits_to_probabilities
 from pipeline.sources.corpus import Corpus
@@ -104,7 +104,7 @@ def labels(corpus: Corpus) -> dict[int, str]:
     """Return the label of each row of train and validation, by its `idx`, as a user enters it."""
     task, labeled = corpus.task, labeled_rows(corpus)
     is_regression = task.problem_type == "regression"
-    names = [str(label) if is_regression else format_label(task, label, "|", "[]") for label in labeled["label"]]
+    names = [str(label) if is_regression else task.format_label(label, "|", "[]") for label in labeled["label"]]
     return dict(zip(labeled["idx"], names, strict=True))
 
 

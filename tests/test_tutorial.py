@@ -49,11 +49,12 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
         rows = csv.writer(file)
         rows.writerow(["question", "answer", "category"])
         rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in pairs(ROWS))
-    *typed, first_look = commands("README.md", "python -m pipeline.init ~/my.csv")
+    [dry_run] = commands("README.md", "python -m pipeline.init ~/my.csv --dry-run")
+    *typed, first_look, add, commit, _classify = commands("README.md", "python -m pipeline.init ~/my.csv --fresh")
     small = f"-S 'model.checkpoint={tiny()}' -S train.epochs=1 -S train.metric_for_best_model=accuracy"
     settings = f"{small} -S 'train.class_weights={{no: 1, yes: 2}}'"
     experiment = f"{first_look.partition(' -S model.checkpoint=')[0]} {settings}"
-    out = run("bash", "-ec", "\n".join([". .venv/bin/activate", *typed, experiment]))
+    out = run("bash", "-ec", "\n".join([". .venv/bin/activate", dry_run, *typed, experiment]))
     assert 'Text: "question" and "answer"' in out
     assert re.search(r"^rows +160 +20 +20$", out, re.M)
     report = (root / "metrics" / "report.html").read_text()
@@ -63,8 +64,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     out = make("verify", ok=False)  # the data are committed, but not the run
     assert re.search(r'^error: HEAD has no dvc\.lock .*Run "dvc repro", and commit', out, re.M)
     assert "Running stage" not in out
-    run("git", "add", "params.yaml", "dvc.lock", "metrics")
-    run("git", "commit", "--quiet", "--message", "First result")
+    run("bash", "-ec", f"{add}\n{commit}")
     out = make("verify")
     assert re.search(r"All \d+ outputs match the committed ones byte for byte\.", out)
     assert "DIFFERS" not in out

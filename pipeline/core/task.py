@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.core.output import write_json
 from pipeline.core.paths import read_output
@@ -85,6 +85,14 @@ class Task:
     @property
     def outputs(self) -> int:
         return len(self.labels) or 1
+
+    def format_label(self, label: Any, separator: str, if_empty: str) -> str:
+        """Return a number, the name of a class, or the names of several labels (`if_empty` if it has none)."""
+        if self.problem_type == "regression":
+            return f"{label:g}"
+        if self.problem_type == "single_label_classification":
+            return self.labels[int(label)]
+        return separator.join(name for name, present in zip(self.labels, label, strict=True) if present) or if_empty
 
     def write(self, directory: Path) -> None:
         write_json(directory / TASK, asdict(self))

@@ -7,14 +7,13 @@ import numpy as np
 import pandas as pd
 
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Floats, Values, accuracy, applicable_metrics, scores
+from pipeline.evaluation.metrics import Values, accuracy, applicable_metrics, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.modeling.outputs import PROBABILITY_DECIMALS
 
 # The columns of each plot file after `split`. If a plot does not apply to the task, its file has only a header.
 PLOTS = {
     "confusion": ["actual", "predicted", "n"],
-    "precision_recall": ["recall", "precision"],
     "reliability": ["confidence", "accuracy", "n"],
     "residuals": ["label", "prediction"],
 }
@@ -93,39 +92,24 @@ def best_threshold(predictions: Predictions) -> float:
     """Return the probability of class 1 with the highest F1 as the threshold: 0.5 if no other one is better."""
     assert predictions.probability is not None
     probability = predictions.probability[:, 1].round(PROBABILITY_DECIMALS)  # as in new predictions
-    counts = _counts_by_threshold(predictions.labels, probability)
+    examples = pd.DataFrame({"hits": predictions.labels, "n": 1})
+    counts = examples.groupby(probability).sum().sort_index(ascending=False).cumsum()  # with at least this probability
     f1 = 2 * counts["hits"] / (counts["n"] + predictions.labels.sum())
     return 0.5 if predictions.score("f1") >= f1.max() else float(f1[::-1].idxmax())  # the lowest of the best ones
 
 
-def _counts_by_threshold(labels: Values, probability: Floats) -> pd.DataFrame:
-    """Count the examples with at least each probability (`n`), and those of class 1 among them (`hits`)."""
-    examples = pd.DataFrame({"hits": labels, "n": 1})
-    return examples.groupby(probability).sum().sort_index(ascending=False).cumsum()
-
-
 def plots(task: Task, predictions: Predictions) -> dict[str, pd.DataFrame]:
     """Return the rows of each plot that applies to the split, with the columns of `PLOTS`."""
-    labels, predicted, probability = predictions.labels, predictions.predicted, predictions.probability
-    if probability is None:
-        return {"residuals": _table("residuals", labels, predicted)}
+    labels, predicted = predictions.labels, predictions.predicted
+    if predictions.probability is None:
+        rows = pd.DataFrame({"label": labels, "prediction": predicted})
+        return {"residuals": rows[:: len(rows) // _MAX_POINTS + 1]}
     tables = {"reliability": reliability(predictions)}
     if labels.ndim == 1:
         names = np.array(task.labels)
         pairs = pd.DataFrame({"actual": names[labels], "predicted": names[predicted]})
         tables["confusion"] = pairs.value_counts(sort=False).reset_index(name="n")
-    if task.binary and labels.any():
-        counts = _counts_by_threshold(labels, probability[:, 1])
-        recall, precision = counts["hits"] / labels.sum(), counts["hits"] / counts["n"]
-        tables["precision_recall"] = _table("precision_recall", recall, precision)
     return tables
-
-
-def _table(plot: str, *columns: Values) -> pd.DataFrame:
-    """Return a table of at most _MAX_POINTS rows, evenly spaced, including the first and the last one."""
-    rows = pd.DataFrame(np.column_stack(columns), columns=PLOTS[plot])
-    positions = np.linspace(0, len(rows) - 1, min(len(rows), _MAX_POINTS)).astype(int)
-    return rows.iloc[positions].reset_index(drop=True)
 
 
 def constant_predictions(task: Task, train_labels: Values, predictions: Predictions) -> Predictions:

@@ -1,6 +1,7 @@
 """Confidence intervals of scores and of differences, over the choice of examples and of seeds."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf, sqrt
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ _Z_SQUARED = 1.96**2
 MIN_CHANGED = 10  # If two models differ on fewer examples, the interval of their difference may be too narrow.
 MIN_EXAMPLES = 100  # With fewer examples, the interval of an accuracy of 85% is wider than ±7 points.
 MIN_PER_CLASS = 40  # With fewer examples of a class, the intervals of some scores are too narrow.
-_NARROW_WITH_RARE_CLASSES = ("average_precision", "balanced_accuracy", "roc_auc")
+_NARROW_WITH_RARE_CLASSES = ("balanced_accuracy", "roc_auc")
 BOUNDS = {"proportion": (0.0, 1.0), "correlation": (-1.0, 1.0), "error": (0.0, inf)}  # keyed by `Metric.scale`
 # Scales without bounds: a function that maps a score to all real numbers, its inverse, and the inverse's slope there.
 _SCALES: dict[str, tuple[Callable[[float], float], ...]] = {
@@ -56,13 +57,9 @@ def jackknife(metric: str, predictions: Predictions) -> Floats:
     if n < 2:
         raise UserError(f"an interval needs at least 2 examples, got {n}. Add rows, or raise predict.max_samples.")
     group = np.random.default_rng(0).permutation(n) % _GROUPS
-    compute, probability = METRICS[metric].compute, predictions.probability
-    values = [predictions.score(metric)]
-    for number in range(min(n, _GROUPS)):
-        rest = group != number
-        rest_probability = None if probability is None else probability[rest]
-        values.append(compute(predictions.labels[rest], predictions.predicted[rest], rest_probability))
-    return np.array(values)
+    examples = replace(predictions, rows=predictions.rows[[]])  # It would take time to copy the texts.
+    rests = (examples[group != number] for number in range(min(n, _GROUPS)))
+    return np.array([predictions.score(metric), *(rest.score(metric) for rest in rests)])
 
 
 def _variance(jackknives: Floats) -> Floats:
@@ -179,7 +176,7 @@ def _difference(
 
 
 def caveats(names: Sequence[str], task: Task, split: str, labels: Values, split_type: str | None) -> list[str]:
-    """Say why metrics cannot be interpreted, or why their intervals may be too narrow.
+    """Say why the intervals of metrics may be too narrow.
 
     Args:
         split_type: The value of data.split.type. None if groups do not matter.
@@ -187,9 +184,6 @@ def caveats(names: Sequence[str], task: Task, split: str, labels: Values, split_
     sentences = []
     if split_type == "group" and task.name in ("custom", "hub"):  # Published corpora ignore data.split.
         sentences.append(f"The intervals are too narrow if {task.noun} in one group (data.split) resemble each other.")
-    if undefined := [METRICS[name].title for name in names if not is_defined(name, task, labels)]:
-        reason = "because a class is missing or all labels are the same"
-        sentences.append(f"{' and '.join(undefined)} cannot be interpreted on {split}, {reason}.")
     narrow = [METRICS[name].title for name in names if name in _NARROW_WITH_RARE_CLASSES]
     if narrow and task.problem_type == "single_label_classification":
         counts = np.bincount(labels, minlength=task.outputs)

@@ -59,10 +59,6 @@ class Metric:
         """Format a difference with its sign, in percentage points, or in the units of an error."""
         return self.format(difference, digits, sign="+")
 
-    def format_for_log(self, value: float) -> str:
-        """Format a score for a log line, which shows proportions and correlations as they are, like the Trainer."""
-        return self.format(value, 2) if self.is_error else f"{value:.4f}"
-
 
 # An interval needs a metric 50 times, and a comparison thousands of times. So the metrics of counts are plain numpy,
 # which takes a hundredth of the time that scikit-learn needs for a few thousand examples.
@@ -122,34 +118,19 @@ def matthews_correlation(labels: Values, predictions: Values, *_: Any) -> float:
 
 
 def roc_auc(labels: Values, predictions: Values, probabilities: Floats) -> float:
-    """Return the mean area under the ROC curves of the classes or labels."""
+    """Return the mean area under the ROC curves of each class or label against the rest.
+
+    A class or label that no example has, or that all examples have, is left out. If none is left, the result is 0.5.
+    """
     from sklearn.metrics import roc_auc_score  # This import takes longer than most commands need.
 
-    return _mean_area(roc_auc_score, labels, probabilities, if_guessing=0.5)
-
-
-def average_precision(labels: Values, predictions: Values, probabilities: Floats) -> float:
-    """Return the mean area under the precision-recall curves of the classes or labels."""
-    from sklearn.metrics import average_precision_score
-
-    # Rounding errors would move a perfect score past its bound.
-    return round(_mean_area(average_precision_score, labels, probabilities, if_guessing=0.0), 12)
-
-
-def _mean_area(area: Callable[..., float], labels: Values, probabilities: Floats, if_guessing: float) -> float:
-    """Return the mean area for each class or label against the rest, or only for class 1 if there are two classes.
-
-    A class or label that no example has, or that all examples have, is left out. If none is left, the result is
-    `if_guessing`.
-    """
     columns = labels if labels.ndim == 2 else np.eye(probabilities.shape[1], dtype=int)[labels]
-    first = 1 if labels.ndim == 1 and probabilities.shape[1] == 2 else 0
     areas = [
-        area(actual, probability)
-        for actual, probability in zip(columns.T[first:], probabilities.T[first:], strict=True)
+        roc_auc_score(actual, probability)
+        for actual, probability in zip(columns.T, probabilities.T, strict=True)
         if 0 < actual.sum() < len(actual)
     ]
-    return float(np.mean(areas)) if areas else if_guessing
+    return float(np.mean(areas)) if areas else 0.5
 
 
 def pearson(labels: Values, predictions: Values, *_: Any) -> float:
@@ -179,10 +160,6 @@ _NUMBERS: tuple[ProblemType, ...] = ("regression",)
 METRICS = {
     "accuracy": Metric(
         "accuracy", "proportion", _CLASSES + _LABELS, accuracy, "the proportion of examples predicted correctly"
-    ),
-    "average_precision": Metric(
-        "average precision", "proportion", _CLASSES + _LABELS, average_precision,
-        "the area under the curve of precision against recall", is_ranking=True,
     ),
     "balanced_accuracy": Metric(
         "balanced accuracy", "proportion", _CLASSES, balanced_accuracy, "the mean of the accuracy within each class"

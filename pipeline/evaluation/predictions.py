@@ -43,7 +43,10 @@ class Predictions:
     def confidence(self) -> Floats:
         """The probability of the predicted class, shape (n,), or of each predicted 0 or 1, shape (n, labels)."""
         assert self.probability is not None
-        return _probability_of(self.predicted, self.probability)
+        if self.labels.ndim == 2:
+            return np.maximum(self.probability, 1 - self.probability)
+        highest: Floats = self.probability.max(axis=1)
+        return highest
 
     def score(self, metric: str) -> float:
         return METRICS[metric].compute(self.labels, self.predicted, self.probability)
@@ -92,39 +95,18 @@ def pool(parts: Sequence[Predictions]) -> Predictions:
     return replace(parts[0], **arrays, rows=rows)[np.argsort(arrays["idx"])]
 
 
-def _probability_of(values: Values, probability: Floats) -> Floats:
-    """Return the probability of each class number, shape (n,), or of each 0 or 1, shape (n, labels)."""
-    if values.ndim == 2:
-        return np.where(values == 1, probability, 1 - probability)
-    return np.take_along_axis(probability, values[:, None], axis=1)[:, 0]
-
-
 def label_probability(probability: Floats, labels: Values) -> Floats:
     """Return the probability of each example's label, or of its exact combination of labels, shape (n,)."""
-    combined: Floats = _probability_of(labels, probability).reshape(len(labels), -1).prod(axis=1)
-    return combined
-
-
-def format_label(task: Task, label: Any, separator: str, if_empty: str) -> str:
-    """Return a number, the name of a class, or the names of several labels (`if_empty` if it has none)."""
-    if task.problem_type == "regression":
-        return f"{label:g}"
-    if task.problem_type == "single_label_classification":
-        return task.labels[int(label)]
-    return separator.join(name for name, present in zip(task.labels, label, strict=True) if present) or if_empty
+    if labels.ndim == 2:
+        product: Floats = np.where(labels == 1, probability, 1 - probability).prod(axis=1)
+        return product
+    return np.take_along_axis(probability, labels[:, None], axis=1)[:, 0]
 
 
 def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:
-    """Count the examples that one side gets right in a larger proportion of its runs. a, b: the runs of each side.
-
-    With several labels per example, an example also counts if a single label changes, unless the metric is accuracy. If
-    the models are compared by numbers or by ranks, all examples count.
-    """
+    """Count the examples with a label that the runs of one side get right more often than the runs of the other."""
+    # Numbers and ranks change for every example.
     if task.problem_type == "regression" or METRICS[task.metrics[0]].is_ranking:
         return len(a[0])
-    by_accuracy = task.metrics[0] == "accuracy"
-    correct_a, correct_b = (
-        np.mean([run.is_correct if by_accuracy else run.labels == run.predicted for run in runs], axis=0)
-        for runs in (a, b)
-    )
+    correct_a, correct_b = (np.mean([run.labels == run.predicted for run in runs], axis=0) for runs in (a, b))
     return int((correct_a != correct_b).reshape(len(a[0]), -1).any(axis=1).sum())

@@ -2,7 +2,6 @@
 
 import textwrap
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from pipeline.core.task import Task
 from pipeline.core.text import escaped, format_number, listing
 from pipeline.evaluation.intervals import MIN_CHANGED, caveats, difference, fold_difference, jackknife
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, is_defined
-from pipeline.evaluation.predictions import Predictions, count_changed, format_label, label_probability
+from pipeline.evaluation.predictions import Predictions, count_changed, label_probability
 from pipeline.experiments.groups import SCORE_UNITS
 from pipeline.experiments.launch import SEED, STAGES
 from pipeline.experiments.runs import BASELINE, LINEAR_STAGES, WORKSPACE, Side, changes
@@ -82,23 +81,20 @@ class Comparison:
             return "passes"
         return "fails" if high < 0 else "undecided"
 
-    @cached_property
+    @property
     def notes(self) -> list[str]:
         """Sentences that say how to read the verdict, and warnings of results that are not what they seem to be."""
         notes, a, b = [], self.a, self.b
-        examples, seeds = f"{self.split} {a.task.noun}", min(len(a.runs), len(b.runs))
-        if self.changed >= MIN_CHANGED and seeds < _MIN_SEEDS and not a.folds and BASELINE not in (a.name, b.name):
-            size = self.metric.format(self.scores["high"][0] - self.scores["value"][0])
-            limit = f"With {seeds} seeds per side, a difference below {size} could not have been seen."
-            if seeds == 1:
-                limit = "Two single runs say nothing about other seeds."
-            notes.append(f"{limit} Compare groups with more seeds: python -m pipeline.seeds --n {_MIN_SEEDS} -S ...")
+        examples = f"{self.split} {a.task.noun}"
+        if self.changed >= MIN_CHANGED and _kind(a) == "single run" and BASELINE not in (a.name, b.name):
+            advice = f"Compare seed groups: python -m pipeline.seeds --n {_MIN_SEEDS} -S ..."
+            notes.append(f"Two single runs say nothing about other seeds. {advice}")
         # The intervals of folds are measured between the folds, which contain whole groups.
         split_type = None if a.folds else a.runs[0].origin.get("data.split.type")
         notes += caveats(a.task.metrics[:1], a.task, self.split, a.runs[0].predictions[self.split].labels, split_type)
+        if {a.name, b.name} & {WORKSPACE, BASELINE} and (stages := _outdated_stages()):
+            notes.append(f'Warning: the results in the workspace lack changes to {listing(stages)}. Run "dvc repro".')
         for side in (a, b):
-            if stages := _outdated_stages(side.name):
-                notes.append(f'Warning: the results of {side.name} lack changes to {listing(stages)}. Run "dvc repro".')
             if names := side.degenerate(self.split):
                 notes.append(f"Warning: the same prediction for all {examples} in {listing(names)}.")
         before, after = self.changes.get(_LEAKED, (0, 0))
@@ -133,11 +129,10 @@ def _kind(side: Side) -> str:
 
 
 def _examples(side: Side, split: str) -> list[Any]:
-    """Return the ids, labels and texts of a split, and the ids in each fold. The runs of a group have the same ones."""
-    predictions = side.runs[0].predictions[split]
-    texts = predictions.rows[side.task.text_columns].to_numpy()
-    parts = [part.idx.tolist() for part in side.scored(split).values()] if side.folds else []
-    return [predictions.idx.tolist(), predictions.labels.tolist(), texts.tolist(), parts]
+    """Return the ids, labels and texts of a split, or of each fold. The runs of a seed group have the same ones."""
+    parts = [fold.predictions["test"] for fold in side.folds] or [side.runs[0].predictions[split]]
+    texts = side.task.text_columns
+    return [[part.idx.tolist(), part.labels.tolist(), part.rows[texts].to_numpy().tolist()] for part in parts]
 
 
 def _compare_scores(a: Side, b: Side, split: str, metric: str) -> dict[str, Any]:
@@ -169,7 +164,7 @@ def _changed_examples(task: Task, a: list[Predictions], b: list[Predictions]) ->
     """
     (quality_a, value_a), (quality_b, value_b) = (np.mean([_quality(run) for run in runs], axis=0) for runs in (a, b))
     examples = pd.DataFrame({"idx": a[0].idx, "a": value_a, "b": value_b, "gain": quality_b - quality_a})
-    examples["label"] = [format_label(task, label, separator=", ", if_empty="none") for label in a[0].labels]
+    examples["label"] = [task.format_label(label, separator=", ", if_empty="none") for label in a[0].labels]
     examples["texts"] = a[0].rows[task.text_columns].to_numpy().tolist()
     examples = examples.sort_values(["gain", "b"], ascending=False)  # the most confident ones among equal gains
     return examples[examples["gain"] > 0], examples[examples["gain"] < 0][::-1]
@@ -182,14 +177,12 @@ def _quality(run: Predictions) -> tuple[Floats, Floats]:
     return run.is_correct.astype(float), label_probability(run.probability, run.labels)
 
 
-def _outdated_stages(name: str) -> list[str]:
+def _outdated_stages() -> list[str]:
     """Return the stages that have to run again before the predictions in the workspace are up to date."""
-    if name not in (WORKSPACE, BASELINE):
-        return []
     from dvc.repo import Repo
 
     with Repo() as repo:
-        return list(repo.status(LINEAR_STAGES if name == BASELINE else STAGES))
+        return list(repo.status([*STAGES, *LINEAR_STAGES]))
 
 
 def as_text(result: Comparison) -> str:
@@ -197,21 +190,17 @@ def as_text(result: Comparison) -> str:
     lines: list[str] = []
     for title, table in _tables(result).items():
         lines += [title, *table.to_string().split("\n"), ""]
-    for title, examples in _example_tables(result).items():
-        lines.append(title)
-        for idx, label, a, b, *texts in examples.itertuples():
-            lines += [f"  {idx}  label {label}: {a} in A, {b} in B", *(f"    - {text}" for text in texts)]
-        lines.append("")
-    return "\n".join(map(printable, [*lines, f"Verdict: {result.verdict}", *result.notes]))
+    lines += [*_example_lines(result), f"Verdict: {result.verdict}", *result.notes]
+    return "\n".join(map(printable, lines))
 
 
 def as_markdown(result: Comparison) -> str:
     """Format a comparison for a pull request on GitHub."""
     parts = [f"**{result.verdict[0].upper()}{result.verdict[1:]}**", *map(escaped, result.notes)]
-    for title, table in (_tables(result) | _example_tables(result)).items():
+    for title, table in _tables(result).items():
         table = table.map(escaped).rename(index=escaped, columns=escaped)
         parts += [title, table.to_markdown(disable_numparse=True)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, "\n".join(map(escaped, _example_lines(result)))])
 
 
 def as_json(result: Comparison) -> str:
@@ -228,14 +217,14 @@ def as_json(result: Comparison) -> str:
 def _tables(result: Comparison) -> dict[str, pd.DataFrame]:
     """Return the scores, and what differs between A and B, keyed by their titles. All cells are strings."""
     scores = {}
-    for score in result.scores.to_dict("records"):
-        metric = METRICS[score["metric"]]
-        value, low, high = (metric.format_difference(score[name], 2) for name in ("value", "low", "high"))
-        row = {"A": metric.format(score["a"], 2), "B": metric.format(score["b"], 2), "B - A": value}
+    for score in result.scores.itertuples():
+        metric = METRICS[score.metric]
+        value, low, high = (metric.format_difference(number, 2) for number in (score.value, score.low, score.high))
+        row = {"A": metric.format(score.a, 2), "B": metric.format(score.b, 2), "B - A": value}
         row["95% interval"] = f"{low} to {high}"
-        if score["detectable"] is not None:
-            row["detected in 80%"] = metric.format(score["detectable"], 2)
-        scores[f"{score['split']} {metric.title}"] = row
+        if score.detectable is not None:
+            row["detected in 80%"] = metric.format(score.detectable, 2)
+        scores[f"{score.split} {metric.title}"] = row
     a, b = result.a, result.b
     sides = {"name": (a.name, b.name), "runs": (len(a.folds or a.runs), len(b.folds or b.runs)), **result.changes}
     cells = {key: [str(value)[:60] for value in values] for key, values in sides.items()}
@@ -245,16 +234,17 @@ def _tables(result: Comparison) -> dict[str, pd.DataFrame]:
     }
 
 
-def _example_tables(result: Comparison) -> dict[str, pd.DataFrame]:
-    """Return three of the fixed and three of the broken examples, keyed by their titles. All cells are strings."""
+def _example_lines(result: Comparison) -> list[str]:
+    """Describe three of the fixed and three of the broken examples. In Markdown, the lines are lists."""
     task, total = result.a.task, len(result.a.runs[0].predictions[result.split])
     quantity, show = ("probability of the label", "{:.2f}".format) if task.labels else ("prediction", format_number)
-    tables = {}
+    lines = []
     for title, examples in {"Better in B": result.fixed, "Worse in B": result.broken}.items():
-        rows = {
-            str(row.idx): [row.label, show(row.a), show(row.b), *(textwrap.shorten(text, 500) for text in row.texts)]
-            for row in examples.head(3).itertuples()
-        }
-        table = pd.DataFrame.from_dict(rows, orient="index", columns=["label", "A", "B", *task.text_columns])
-        tables[f"{title}: {len(examples):,} of {total:,} {result.split} {task.noun}, with the {quantity}"] = table
-    return tables
+        lines.append(f"{title}: {len(examples):,} of {total:,} {result.split} {task.noun}, with the {quantity}")
+        for row in examples.head(3).itertuples():
+            example = f"{task.singular_noun} {row.idx}, label {row.label}"
+            lines.append(f"- {example}: {show(row.a)} in A, {show(row.b)} in B")
+            texts = zip(task.text_columns, row.texts, strict=True)
+            lines += [f"  - {column}: {textwrap.shorten(text, 500)}" for column, text in texts]
+        lines.append("")
+    return lines

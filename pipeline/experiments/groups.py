@@ -12,31 +12,30 @@ from pipeline.core.paths import RAW, SOURCE, read_json
 from pipeline.core.task import TRAIN
 from pipeline.evaluation.intervals import BOUNDS, MIN_EXAMPLES, difference, jackknife, score_interval
 from pipeline.evaluation.metrics import METRICS, Floats
-from pipeline.experiments.launch import FOLD, SEED, group_name, hash_record, require_experiments, split_overrides
+from pipeline.experiments.launch import FOLD, SEED, group_name, hash_record, run_experiments, split_overrides
 from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.runs import Side, read_side
 from pipeline.params import load_params
 
 SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
 SIZE = "train.max_train_samples"
-_MIN_ROWS = 10  # in the smallest sample
 _SPLIT = "validation"
 _TOO_FEW = f"fewer than {MIN_EXAMPLES} {_SPLIT} rows can be scored"
 
 
-def run_seeds(n: int, overrides: Sequence[str], jobs: int) -> Side:
-    """Run the seeds from 1 to n that are not finished, `jobs` at a time. Raises UserError if a run fails."""
-    group = group_name(overrides)
-    runs = {f"{group}-{seed}": [*overrides, f"{SEED}={seed}"] for seed in range(1, n + 1)}
-    require_experiments(runs, jobs, ["predict"])
-    return read_side(group, seeds=n)
+def run_seeds(n: int, settings: Sequence[Sequence[str]], jobs: int) -> list[Side]:
+    """Run the seeds from 1 to n of each list of overrides. Runs that are finished do not run again."""
+    groups = {group_name(overrides): overrides for overrides in settings}
+    runs = {f"{group}-{seed}": [*groups[group], f"{SEED}={seed}"] for group in groups for seed in range(1, n + 1)}
+    run_experiments(runs, jobs, ["predict"])
+    return [Side(group, read_side(group).runs[:n]) for group in groups]
 
 
 def run_folds(k: int, overrides: Sequence[str], jobs: int) -> tuple[Side, Side]:
     """Run the folds that are not finished, and return the fold groups of the fine-tuned and of the linear models."""
     group = f"folds{k}-{group_name(overrides, FOLD)}"
     runs = {f"{group}-{number}": [*overrides, f"{FOLD}={number}/{k}"] for number in range(1, k + 1)}
-    require_experiments(runs, jobs, ["predict", "baseline"])
+    run_experiments(runs, jobs, ["predict", "baseline"])
     return read_side(group), read_side(group, linear=True)
 
 
@@ -46,22 +45,14 @@ def run_sizes(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> d
     if is_changed or load_params().train.max_train_samples is not None:
         raise UserError(f"the sizes follow from {RAW}. Set {SIZE} to null, and do not use -S for it or for data.")
     splits = read_data_card(RAW).splits
-    rows = splits[TRAIN].rows
-    sizes = [rows >> halvings for halvings in range(points)]
-    if sizes[-1] < _MIN_ROWS:
-        raise UserError(f"the smallest sample would have {sizes[-1]} rows, and needs {_MIN_ROWS}. Use fewer --points.")
+    sizes = [splits[TRAIN].rows >> halvings for halvings in range(points)]
     if splits[_SPLIT].rows < MIN_EXAMPLES:
         log.warning("the answer to how much more rows would help will be unknown, because %s", _TOO_FEW)
-    groups, runs = {}, dict[str, list[str]]()
-    for size in sizes:
-        settings = [*overrides, f"{SIZE}={size}"] if size < rows else overrides
-        groups[size] = group_name(settings)
-        runs |= {f"{groups[size]}-{seed}": [*settings, f"{SEED}={seed}"] for seed in range(1, seeds + 1)}
-    require_experiments(runs, jobs, ["predict"])
-    sides = {size: read_side(groups[size], seeds=seeds) for size in reversed(sizes)}
-    if sides[rows].runs[0].origin["data"] != hash_record(read_json(RAW / SOURCE, "download")):
+    settings = [overrides, *([*overrides, f"{SIZE}={size}"] for size in sizes[1:])]
+    sides = run_seeds(seeds, settings, jobs)
+    if sides[0].runs[0].origin["data"] != hash_record(read_json(RAW / SOURCE, "download")):
         raise UserError(f'{RAW} is not the data of the runs. Run "dvc repro download" and this command again.')
-    return sides
+    return dict(zip(sizes[::-1], sides[::-1], strict=True))
 
 
 def learning_curve(sides: Mapping[int, Side]) -> dict[str, Any]:
@@ -97,17 +88,14 @@ def _prediction(name: str, scores: Mapping[int, Floats]) -> dict[str, Any]:
     metric, rows = METRICS[name], list(scores)
     largest, perfect = rows[-1], 0 if metric.is_error else 1
     curves = plausible_curves(np.array(rows) / largest, np.abs(perfect - np.array(list(scores.values()))))
-    errors_with_all_rows = predicted_errors(curves, 1)
-
-    def changes(sizes: Sequence[int]) -> pd.DataFrame:
-        """Return the 10%, 50% and 90% quantiles of how much the score changes from all rows to each size."""
-        errors = np.array([predicted_errors(curves, size / largest) for size in sizes])
-        quantiles = np.quantile(metric.sign * (errors_with_all_rows - errors), [0.1, 0.5, 0.9], axis=1)
-        return pd.DataFrame(quantiles.T, columns=["low", "value", "high"])
-
-    score_with_all_rows = perfect - metric.sign * np.median(errors_with_all_rows)
-    sizes = sorted({*rows, *np.geomspace(rows[0], 2 * largest).astype(int).tolist(), 2 * largest})
-    curve = (score_with_all_rows + changes(sizes)).clip(*BOUNDS[metric.scale]).assign(rows=sizes)
     more_rows = [largest // 4, largest // 2, largest]
-    gains = changes([largest + more for more in more_rows]).assign(rows=more_rows)
+    larger_sizes = [largest + more for more in more_rows]
+    sizes = sorted({*rows, *np.geomspace(rows[0], 2 * largest).astype(int).tolist(), *larger_sizes})
+    errors_with_all_rows = predicted_errors(curves, 1)
+    errors = np.array([predicted_errors(curves, size / largest) for size in sizes])
+    quantiles = np.quantile(metric.sign * (errors_with_all_rows - errors), [0.1, 0.5, 0.9], axis=1)
+    changes = pd.DataFrame(quantiles.T, sizes, ["low", "value", "high"])  # of the score, from all rows to each size
+    score_with_all_rows = perfect - metric.sign * np.median(errors_with_all_rows)
+    curve = (score_with_all_rows + changes).clip(*BOUNDS[metric.scale]).assign(rows=sizes)
+    gains = changes.loc[larger_sizes].assign(rows=more_rows)
     return {"curve": curve.to_dict("records"), "gains": gains.to_dict("records")}

@@ -1,16 +1,17 @@
 """Rank labeled rows by how unlikely models that have not seen them find their labels, and show the first ones."""
 
 import csv
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from pipeline.core.output import atomic_output
+from pipeline.core.output import write_text
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Ints, Values
-from pipeline.evaluation.predictions import Predictions, format_label, label_probability
+from pipeline.evaluation.predictions import Predictions, label_probability
 from pipeline.modeling.outputs import losses
 from pipeline.reporting.mistakes import pieces
 from pipeline.reporting.page import TEMPLATES
@@ -30,17 +31,14 @@ def rank(task: Task, predictions: Predictions) -> pd.DataFrame:
     # Two numbers of a regression are different labels if they are more than half a standard deviation apart.
     tolerance = labels.std() / 2 if task.problem_type == "regression" else 0
     nearest = _nearest_with_another_label(texts, labels.reshape(len(texts), -1), tolerance, suspects)
-
-    def names(labels: Values) -> list[str]:
-        return [format_label(task, label, separator="|", if_empty=NO_LABELS) for label in labels]
-
+    format_label = partial(task.format_label, separator="|", if_empty=NO_LABELS)
     columns = {
         "correct_label": "",
-        "label": names(labels[suspects]),
-        "prediction": names(predictions.predicted[suspects]),
+        "label": [*map(format_label, labels[suspects])],
+        "prediction": [*map(format_label, predictions.predicted[suspects])],
         "loss": loss[suspects].round(4),
         "idx": predictions.idx[suspects],
-        "nearest_label": names(labels[nearest]),
+        "nearest_label": [*map(format_label, labels[nearest])],
     }
     if predictions.probability is not None:
         columns["probability"] = label_probability(predictions.probability, labels)[suspects].round(4)
@@ -65,9 +63,8 @@ def _nearest_with_another_label(texts: pd.DataFrame, labels: Values, tolerance: 
 
 def write_suspects(path: Path, suspects: pd.DataFrame) -> None:
     """Write suspects.csv, which a person edits in a spreadsheet."""
-    with atomic_output(path) as draft:
-        # Without the byte order mark, Excel reads UTF-8 as another encoding.
-        suspects.to_csv(draft, index=False, encoding="utf-8-sig", quoting=csv.QUOTE_ALL, lineterminator="\n")
+    # Without the byte order mark, Excel reads UTF-8 as another encoding.
+    write_text(path, "\ufeff" + suspects.to_csv(index=False, quoting=csv.QUOTE_ALL, lineterminator="\n"))
 
 
 def render_page(group: str, task: Task, suspects: pd.DataFrame) -> str:

@@ -28,8 +28,6 @@ STAGES = ("download", "pretrained", "tokenize", "train", "predict")  # the stage
 DVC = (sys.executable, "-m", "dvc")  # the DVC of this Python environment, even if the environment is not activated
 _RUNS = Path(".dvc/tmp/runs")  # DVC's own .gitignore covers this directory.
 _CLONE = _RUNS / "clone"  # of the repository when a command starts; each run gets a copy
-# They override the user's settings of git, because "git apply" could not read every other diff.
-_DIFF_OPTIONS = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-prefix")
 _FILES = ("data.directory", "data.corrections", "model.checkpoint")  # keys that may name files of the user
 
 
@@ -77,8 +75,8 @@ def split_overrides(overrides: Sequence[str]) -> dict[str, str]:
     return dict(override.lstrip("+").split("=", 1) for override in overrides if "=" in override)
 
 
-def run_experiments(runs: Mapping[str, Sequence[str]], jobs: int, stages: Sequence[str]) -> dict[str, str]:
-    """Run the experiments that are not finished, and return the errors of those that failed, by name.
+def run_experiments(runs: Mapping[str, Sequence[str]], jobs: int, stages: Sequence[str]) -> None:
+    """Run the experiments that are not finished. When all have ended, raises the error of the first one that failed.
 
     Args:
         runs: Parameters as for `dvc exp run -S`, keyed by the name of the experiment.
@@ -86,10 +84,12 @@ def run_experiments(runs: Mapping[str, Sequence[str]], jobs: int, stages: Sequen
     """
     if runs.keys() <= experiments().keys():
         log.info("all %d runs are finished", len(runs))
-        return {}
+        return
     # All runs use the commit and the files as they are now, so that the user may edit files at the same time.
     base = git("rev-parse", "HEAD").strip()
-    edits = subprocess.check_output(["git", "diff", "HEAD", "--binary", *_DIFF_OPTIONS])
+    # Otherwise, the user's settings of git may lead to a diff that "git apply" cannot read.
+    options = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--no-prefix")
+    edits = subprocess.check_output(["git", "diff", "HEAD", *options])
     _RUNS.parent.mkdir(exist_ok=True)
     with _RUNS.with_suffix(".lock").open("w") as lock:
         try:
@@ -109,27 +109,19 @@ def run_experiments(runs: Mapping[str, Sequence[str]], jobs: int, stages: Sequen
             # "++" also adds a new key. The stage check rejects an unknown key.
             settings = {name: [f"--set-param=++{override.lstrip('+')}" for override in runs[name]] for name in missing}
             commands = {name: [*DVC, "exp", "run", "--name", name, *settings[name], *stages] for name in missing}
-            return _run_commands(commands, jobs, environ, lock.fileno())
+            # DVC keeps the lock until it ends, even if this process is killed.
+            _run_commands(commands, jobs, env=environ, pass_fds=[lock.fileno()])
         finally:
             shutil.rmtree(_RUNS, ignore_errors=True)
 
 
-def require_experiments(runs: Mapping[str, Sequence[str]], jobs: int, stages: Sequence[str]) -> None:
-    """Do the same as `run_experiments`, and raise the first error as a UserError when all runs have ended."""
-    for name, error in run_experiments(runs, jobs, stages).items():
-        raise UserError(f"{name} failed: {error}")
-
-
 def clone_repository(clone: Path) -> dict[str, str]:
-    """Clone the repository in the working directory, and let DVC use the same cache in the clone.
-
-    Returns:
-        Environment variables for DVC in the clone. Its stages run the current Python as `python`.
-    """
+    """Clone the repository in the working directory, and return environment variables for DVC in the clone."""
     # DVC commits an experiment, which needs a user.
     user = [f"--config={key}={git('config', '--default=pipeline', key).strip()}" for key in ("user.name", "user.email")]
     git("clone", "--quiet", *user, Path.cwd(), clone)
     subprocess.run([*DVC, "cache", "dir", "--local", cache_directory()], cwd=clone, check=True)
+    # Stages run the current Python as `python`.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     # Otherwise, DVC leaves a directory for each clone in /var/tmp.
     return {**os.environ, "PATH": path, "DVC_SITE_CACHE_DIR": str((clone / ".dvc" / "tmp").absolute())}
@@ -143,49 +135,45 @@ def cache_directory() -> str:
         return str(repo.cache.local_cache_dir)
 
 
-def _run_commands(commands: Mapping[str, list[str]], jobs: int, environ: dict[str, str], lock: int) -> dict[str, str]:
-    """Run the commands of DVC, `jobs` at a time, and return the errors of those that failed, by name."""
-    errors: dict[str, str] = {}
+def _run_commands(commands: Mapping[str, list[str]], jobs: int, **options: Any) -> None:
+    """Run the commands of DVC, `jobs` at a time. Raises the first error when all of them have ended."""
     children: list[subprocess.Popen[str]] = []
     began = time.monotonic()
     with ThreadPoolExecutor(jobs) as threads:
-        runs = {name: threads.submit(_run, name, commands[name], environ, lock, children) for name in commands}
+        runs = [threads.submit(_run, name, command, children, **options) for name, command in commands.items()]
         try:
-            for count, (name, run) in enumerate(runs.items(), 1):
-                if error := run.result():
-                    errors[name] = error
+            for count, run in enumerate(runs, 1):
+                run.exception()  # waits for the run
                 if to_go := len(runs) - count:
                     seconds = round((time.monotonic() - began) / count * to_go)
                     log.info("runs to go: %d, about %s", to_go, timedelta(seconds=seconds))
         except BaseException:  # such as SystemExit after a signal
             threads.shutdown(wait=False, cancel_futures=True)
-            while not all(run.done() for run in runs.values()):  # Until then, a run may still start its command.
+            while not all(run.done() for run in runs):  # Until then, a run may still start its command.
                 while children:
                     if (child := children.pop()).poll() is None:
                         os.killpg(child.pid, signal.SIGINT)  # SIGTERM would end DVC before its stage.
                 time.sleep(0.1)
             raise
-    return errors
+    for run in runs:
+        run.result()  # raises the error of a failed run
 
 
-def _run(
-    name: str, command: list[str], environ: dict[str, str], lock: int, children: list["subprocess.Popen[str]"]
-) -> str | None:
-    """Run a command of DVC in a copy of the clone, and fetch its experiment. Returns its error if it fails."""
+def _run(name: str, command: list[str], children: list["subprocess.Popen[str]"], **options: Any) -> None:
+    """Run a command of DVC in a copy of the clone, and fetch its experiment. Raises UserError if it fails."""
     directory = shutil.copytree(_CLONE, _RUNS / name, symlinks=True)
     child = subprocess.Popen(
-        command, cwd=directory, env=environ, process_group=0,
-        pass_fds=[lock],  # DVC keeps the lock until it ends, even if this process is killed.
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace",
+        command, cwd=directory, process_group=0, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", **options,
     )  # fmt: skip
     children.append(child)
-    lines = ["it printed nothing"]
+    error = "it printed nothing"
     for line in map(str.rstrip, child.stdout or ()):
         if line and line != "Experiment results have been applied to your workspace.":  # but to the clone
             log.info("%s: %s", name, line)
-            lines.append(line)
-    if child.wait():  # The error of a stage comes before the error of DVC.
-        return next((line for line in lines if line.lower().startswith("error: ")), lines[-1])
+            if not error.lower().startswith("error: "):  # The error of a stage comes before the error of DVC.
+                error = line
+    if child.wait():
+        raise UserError(f"{name} failed: {error}")
     git("fetch", "--quiet", "--no-tags", directory, f"refs/exps/*/{name}:refs/exps/*/{name}")
     shutil.rmtree(directory, ignore_errors=True)
-    return None

@@ -25,12 +25,11 @@ def fit_power_laws(multiples: Floats, errors: Floats) -> Floats:
     """
     powers = multiples ** -_EXPONENTS[:, None]
     centered = powers - powers.mean(axis=1, keepdims=True)
-    factors = np.maximum(errors @ centered.T / (centered**2).sum(axis=1), 0)  # shape (curves, exponents)
-    asymptotes = errors.mean(axis=1, keepdims=True) - factors * powers.mean(axis=1)
-    without_asymptote = np.maximum(errors @ powers.T / (powers**2).sum(axis=1), 0)
-    factors = np.where(asymptotes < 0, without_asymptote, factors)
-    asymptotes = np.maximum(asymptotes, 0)
-    residuals = errors[:, None] - asymptotes[..., None] - factors[..., None] * powers
+    slopes = np.maximum(errors @ centered.T / (centered**2).sum(axis=1), 0)  # shape (curves, exponents)
+    asymptotes = np.maximum(errors.mean(axis=1, keepdims=True) - slopes * powers.mean(axis=1), 0)
+    above_asymptote = errors[:, None] - asymptotes[..., None]
+    factors = np.maximum((above_asymptote * powers).sum(axis=-1) / (powers**2).sum(axis=1), 0)
+    residuals = above_asymptote - factors[..., None] * powers
     curves = np.arange(len(errors))
     best_fit = (residuals**2).sum(axis=-1).argmin(axis=1)
     return np.stack([asymptotes[curves, best_fit], factors[curves, best_fit], _EXPONENTS[best_fit]])
@@ -39,8 +38,7 @@ def fit_power_laws(multiples: Floats, errors: Floats) -> Floats:
 def predicted_errors(curves: Floats, multiple: float) -> Floats:
     """Return the error of each curve, shape (curves,)."""
     asymptotes, factors, exponents = curves
-    errors: Floats = asymptotes + factors * multiple**-exponents
-    return errors
+    return np.asarray(asymptotes + factors * multiple**-exponents)
 
 
 def plausible_curves(multiples: Floats, errors: Floats) -> Floats:

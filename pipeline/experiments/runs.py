@@ -8,11 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline.core.messages import UserError
-from pipeline.core.output import parse_details
-from pipeline.core.paths import LINEAR, LOCK, METRICS_DIR, PARAMS, PREDICTIONS, PROVENANCE, read_json
+from pipeline.core.paths import LINEAR, LOCK, PARAMS, PREDICTIONS, PROVENANCE, read_json
 from pipeline.core.stage import leaves
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.text import listing
@@ -20,7 +17,6 @@ from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import METRICS, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, load_predictions, pool
 from pipeline.experiments.launch import FOLD, SEED, STAGES, cache_directory, experiments, git, hash_record
-from pipeline.modeling.outputs import PROBABILITY_DECIMALS
 from pipeline.params import load_params
 
 WORKSPACE = "workspace"
@@ -73,26 +69,18 @@ class Side:
         return {run.name: run.predictions[split] for run in self.runs}
 
     def degenerate(self, split: str) -> list[str]:
-        """Return the names of the runs, or of the folds, with the same prediction for all examples with various labels.
-
-        If the models are compared by a ranking metric, such as ROC AUC, it is the probabilities that must be the same.
-        """
-        names = []
-        for name, predictions in self.scored(split).items():
-            outputs = predictions.predicted
-            if METRICS[self.task.metrics[0]].is_ranking and predictions.probability is not None:
-                outputs = predictions.probability.round(PROBABILITY_DECIMALS)
-            if len(np.unique(outputs, axis=0)) == 1 < len(np.unique(predictions.labels, axis=0)):
-                names.append(name)
-        return names
+        """Return the names of the runs, or of the folds, that have learned nothing: they always predict the same."""
+        if METRICS[self.task.metrics[0]].is_ranking:  # Such a score does not depend on the predictions.
+            return []
+        parts = self.scored(split).items()
+        return [name for name, part in parts if (part.predicted == part.predicted[0]).all()]
 
 
-def read_side(name: str, *, seeds: int | None = None, linear: bool = False) -> Side:
+def read_side(name: str, *, linear: bool = False) -> Side:
     """Read a run or a group. Raises UserError if it does not exist, or its runs do not belong together.
 
     Args:
         name: A branch, tag, commit, experiment or group, "workspace", or "baseline" for the linear model there.
-        seeds: The highest seed to read from a seed group. None means all seeds.
         linear: Whether to read the predictions of the linear model instead of those of the fine-tuned model.
     """
     if name in (WORKSPACE, BASELINE):
@@ -106,27 +94,19 @@ def read_side(name: str, *, seeds: int | None = None, linear: bool = False) -> S
     numbers = {int(run.rpartition("-")[2]): run for run in commits if re.fullmatch(re.escape(name) + "-[0-9]+", run)}
     if not numbers:
         raise UserError(f'"{name}" is not a branch, tag, commit, experiment or group. "dvc exp list -A" lists runs.')
-    group = [numbers[number] for number in sorted(numbers) if seeds is None or number <= seeds]
-    first, *others = runs = [_read_run(run, commits[run], linear) for run in group]
+    first, *others = runs = [_read_run(run, commits[run], linear) for _, run in sorted(numbers.items())]
     varied = FOLD if name.startswith("folds") else SEED
     for run in others:
         if different := changes(first.origin, run.origin).keys() - {varied}:
-            raise UserError(
-                f"{first.name} and {run.name} are not one group: they differ in {listing(sorted(different))}. Remove "
-                f'the wrong one with "dvc exp remove {run.name}" or "dvc exp remove {first.name}", and repeat the '
-                "command that ran the group."
-            )
+            keys = listing(sorted(different))
+            advice = f'Remove the wrong one, for example with "dvc exp remove {run.name}", and run the group again.'
+            raise UserError(f"{first.name} and {run.name} are not one group: they differ in {keys}. {advice}")
     return Side(name, runs) if varied == SEED else _fold_side(name, runs)
 
 
 def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the entries that differ. A missing entry has the value None."""
     return {key: (a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)}
-
-
-def read_train_details(commit: str) -> dict[str, Any]:
-    """Read metrics/train.json of an experiment."""
-    return parse_details(git("show", f"{commit}:{(METRICS_DIR / 'train.json').as_posix()}"))
 
 
 def _fold_side(name: str, folds: list[Run]) -> Side:
@@ -149,10 +129,7 @@ def _read_run(name: str, commit: str | None, linear: bool) -> Run:
         provenance = read_json(directory / PROVENANCE, stages[-1])
         predictions = {split: load_predictions(directory, split, task, stages[-1]) for split in task.scored_splits}
     lock = LOCK.read_text(encoding="utf-8") if commit is None else git("show", f"{commit}:{LOCK}")
-    try:
-        return Run(name, task, _origin(load_yaml(lock)["stages"], stages, provenance), predictions)
-    except (KeyError, TypeError):  # for example, DVC was killed while it wrote dvc.lock
-        raise UserError(f'{name}: its results are incomplete. Run "dvc repro", and commit the result.') from None
+    return Run(name, task, _origin(load_yaml(lock)["stages"], stages, provenance), predictions)
 
 
 def _fetch(name: str, commit: str, output: Path, scratch: Path) -> Path:
@@ -177,6 +154,8 @@ def _fetch(name: str, commit: str, output: Path, scratch: Path) -> Path:
 
 def _origin(lock: dict[str, Any], stages: tuple[str, ...], provenance: dict[str, Any]) -> dict[str, Any]:
     """Return `Run.origin`: what dvc.lock says that stages depend on, and what the model was really made from."""
+    if missing := [stage for stage in stages if stage not in lock]:
+        raise UserError(f'dvc.lock has no results of {listing(missing)}. Run "dvc repro", and commit the result.')
     written = {entry["path"] for stage in lock.values() for entry in stage.get("outs", [])}
     origin: dict[str, Any] = {SEED: 0}  # for the linear model, which does not depend on a seed
     for stage in [lock[name] for name in stages]:

@@ -16,40 +16,40 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import write_text
+from pipeline.core.output import parse_details, write_text
+from pipeline.core.paths import METRICS_DIR
+from pipeline.core.stage import leaves
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import SCORES
-from pipeline.experiments.launch import SEED, experiments, group_name, run_experiments, split_overrides
-from pipeline.experiments.runs import read_train_details
+from pipeline.experiments.launch import SEED, experiments, git, group_name, run_experiments, split_overrides
 
-_FIXED_KEYS = ("data.", "predict.max_samples", "train.metric_for_best_model", SEED)
 _SEED = 101  # The verdict uses the seeds 1 to 5.
-_RANGE = re.compile(r"(log|uniform|int)\((.+),(.+)\)")
-_SYNTAX = "Write log(1e-5, 1e-4), uniform(0, 0.2), int(1, 5), or a list of values."
 
 
 def read_space(path: Path) -> dict[str, BaseDistribution]:
     """Read which keys of params.yaml to search, and in which ranges. Raises UserError if the file is not valid."""
-    content = read_yaml(path)
-    if not isinstance(content, dict) or not content:
-        raise UserError(f"{path} must have a line for each parameter, such as train.lr: log(1e-5, 1e-4). {_SYNTAX}")
-    return {key: _distribution(path, key, content[key]) for key in sorted(content)}
+    space: dict[str, BaseDistribution] = {}
+    for key, value in sorted(leaves(read_yaml(path))):
+        # The other keys decide how trials are scored.
+        if not key.startswith(("model.", "tokenize.", "train.")) or key in (SEED, "train.metric_for_best_model"):
+            raise UserError(f'{path}: "{key}" cannot be searched. Write a line such as train.lr: log(1e-5, 1e-4).')
+        try:
+            space[key] = _distribution(value)
+        except ValueError as error:
+            syntax = "Write log(1e-5, 1e-4), uniform(0, 0.2), int(1, 5), or a list of values."
+            raise UserError(f"{path}: {key} must be a range or a list, got {value} ({error}). {syntax}") from None
+    return space
 
 
-def _distribution(path: Path, key: str, value: Any) -> BaseDistribution:
-    if key.startswith(_FIXED_KEYS):
-        raise UserError(f"{path}: {key} cannot be searched, because it decides how trials are scored. Remove it.")
-    try:
-        if isinstance(value, list):
-            return CategoricalDistribution(value)
-        if (match := _RANGE.fullmatch(str(value))) is None:
-            raise ValueError("unknown form")
-        form, low, high = match.groups()
-        if form == "int":
+def _distribution(value: Any) -> BaseDistribution:
+    if isinstance(value, list):
+        return CategoricalDistribution([entry if isinstance(entry, str) else json.dumps(entry) for entry in value])
+    match re.split("[(,)]", str(value)):
+        case ["int", low, high, ""]:
             return IntDistribution(int(low), int(high))
-        return FloatDistribution(float(low), float(high), log=form == "log")
-    except ValueError as error:
-        raise UserError(f"{path}: {key} must be a valid range or list, got {value} ({error}). {_SYNTAX}") from None
+        case ["log" | "uniform" as form, low, high, ""]:
+            return FloatDistribution(float(low), float(high), log=form == "log")
+    raise ValueError("unknown form")
 
 
 def run_search(space_file: Path, n: int, sampler: str, jobs: int) -> tuple[pd.DataFrame, list[str]]:
@@ -79,7 +79,11 @@ def run_search(space_file: Path, n: int, sampler: str, jobs: int) -> tuple[pd.Da
         _run_trials(study, [study.ask(space) for _ in range(min(jobs, missing))], jobs)
     if not study.get_trials(states=[TrialState.COMPLETE]):
         raise UserError("All trials failed. Fix the errors above, and repeat the command.")
-    table = _trial_table(study)
+    metric = SCORES[study.user_attrs["metric"]]
+    title = f"validation {metric.title}"
+    rows = [{"trial": trial.number, title: trial.value, **split_overrides(_overrides(trial))} for trial in study.trials]
+    table = pd.DataFrame(rows).sort_values(title, ascending=False, kind="stable", ignore_index=True)
+    table[title] *= metric.sign
     write_text(Path(f"{file}.csv"), table.to_csv(index=False, lineterminator="\n"))
     return table, _overrides(study.best_trial)
 
@@ -89,34 +93,21 @@ def _run_trials(study: optuna.Study, trials: Sequence[Trial | FrozenTrial], jobs
     if not study.study_name.startswith(group_name([])):
         raise UserError("params.yaml, the code or the data has changed since this search began. Search again.")
     names = {f"trial-{trial.number}-{group_name(_overrides(trial))}-{_SEED}": trial for trial in trials}
-    runs = {name: [*_overrides(trial), f"{SEED}={_SEED}"] for name, trial in names.items()}
-    errors = run_experiments(runs, jobs, ["train"])
+    try:
+        run_experiments({name: [*_overrides(names[name]), f"{SEED}={_SEED}"] for name in names}, jobs, ["train"])
+    except UserError as error:
+        log.warning("%s", error)
     commits = experiments()
-    for name, trial in names.items():
-        if name not in commits:
-            log.warning("trial %d failed: %s", trial.number, errors.get(name))
-            continue
-        details = read_train_details(commits[name])
+    for name in sorted(names.keys() & commits.keys()):
+        details = parse_details(git("show", f"{commits[name]}:{METRICS_DIR / 'train.json'}"))
         metric, score = details["metric_for_best_model"], details["score"]
-        log.info("trial %d: validation %s %.4f", trial.number, metric, score)
+        log.info("trial %d: validation %s %.4f", names[name].number, metric, score)
         study.set_user_attr("metric", metric)
         with suppress(RuntimeError):  # After the last point, GridSampler stops Study.optimize, which is not used.
-            study.tell(trial.number, SCORES[metric].sign * score)
-
-
-def _trial_table(study: optuna.Study) -> pd.DataFrame:
-    metric = SCORES[study.user_attrs["metric"]]
-    title = f"validation {metric.title}"
-    rows = [{"trial": trial.number, title: trial.value, **split_overrides(_overrides(trial))} for trial in study.trials]
-    table = pd.DataFrame(rows)
-    table[title] *= metric.sign
-    return table.sort_values(title, ascending=metric.is_error, kind="stable", ignore_index=True)
+            study.tell(names[name].number, SCORES[metric].sign * score)
 
 
 def _overrides(trial: Trial | FrozenTrial) -> list[str]:
     """Return the values of a trial as for `dvc exp run -S`. Six digits of a number are enough."""
-    overrides = []
-    for key, value in trial.params.items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        overrides.append(f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={text}")
-    return overrides
+    params = trial.params.items()
+    return [f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}" for key, value in params]

@@ -82,29 +82,26 @@ def losses(history: pd.DataFrame, kept_epoch: int) -> Markup:
 def plot(name: str, points: pd.DataFrame, lowest: float = 0.0) -> Markup:
     """Draw a plot of `diagnostics.plots`. `lowest` is the lowest possible confidence in a reliability diagram."""
     x, y = PLOTS[name][:2]
-    is_regression, is_curve = name == "residuals", name == "precision_recall"
+    is_regression = name == "residuals"
     low, high = (points.min(axis=None), points.max(axis=None)) if is_regression else (lowest, 1)
     axis = alt.Axis(format="~g" if is_regression else ".0%")
-    x_scale, y_scale = alt.Scale(domain=[low, high]), alt.Scale(domain=[low if is_regression else 0, high])
-    x_channel = alt.X(f"{x}:Q", title=x.replace("_", " "), axis=axis, scale=x_scale)
-    y_channel = alt.Y(f"{y}:Q", title=y.replace("_", " "), axis=axis, scale=y_scale)
-    chart = alt.Chart(_thinned(points).reset_index(names="order")).encode(x=x_channel, y=y_channel)
-    marks = chart.mark_line().encode(order="order:Q") if is_curve else chart.mark_point(size=24, opacity=0.5)
+    x_channel = alt.X(f"{x}:Q", axis=axis, scale=alt.Scale(domain=[low, high]))
+    y_channel = alt.Y(f"{y}:Q", axis=axis, scale=alt.Scale(domain=[low if is_regression else 0, high]))
+    chart = alt.Chart(_thinned(points)).encode(x=x_channel, y=y_channel)
+    marks = chart.mark_point(size=24, opacity=0.5)
     if name == "reliability":
         marks = marks.encode(size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 300])))
     ends = alt.Chart(pd.DataFrame([{x: low, y: low}, {x: high, y: high}])).encode(x=x_channel, y=y_channel)
-    diagonal = [] if is_curve else [ends.mark_line(strokeDash=_DASHED, color=_MUTED)]
-    return svg(f"{y} against {x}".replace("_", " "), *diagonal, marks, size=LARGE if is_regression else SMALL)
+    diagonal = ends.mark_line(strokeDash=_DASHED, color=_MUTED)
+    return svg(f"{y} against {x}", diagonal, marks, size=LARGE if is_regression else SMALL)
 
 
 def errors(differences: Floats) -> Markup:
     """Draw the distribution of the errors of a regression."""
     counts, edges = np.histogram(differences, bins=21)
     rows = alt.Chart(pd.DataFrame({"start": edges[:-1], "end": edges[1:], "n": counts}))
-    x = alt.X("start:Q", title="prediction minus label", scale=_ANY)
-    bars = rows.mark_bar(opacity=0.75, orient="vertical", binSpacing=1).encode(
-        x=x, x2="end:Q", y=alt.Y("n:Q", title=None)
-    )
+    x, y = alt.X("start:Q", title="prediction minus label", scale=_ANY), alt.Y("n:Q", title=None)
+    bars = rows.mark_bar(opacity=0.75, orient="vertical", binSpacing=1).encode(x=x, x2="end:Q", y=y)
     zero = alt.Chart(pd.DataFrame([{"start": 0}])).mark_rule(strokeDash=_DASHED).encode(x=x)
     return svg("Histogram of prediction minus label", bars, zero)
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.core.task import Task
-from pipeline.core.text import format_number, listing
+from pipeline.core.text import listing
 from pipeline.evaluation.metrics import METRICS, SCORES
-from pipeline.reporting.results import Results
+from pipeline.reporting.results import BASELINES, Results
 from pipeline.reporting.slices import MIN_ROWS, TOO_FEW, slice_metric
 
+_CERTAIN = 0.8
 _MIN_GAIN = 0.01  # The smallest improvement that counts, in proportion to the best earlier score.
 
 
@@ -38,8 +38,9 @@ def comparison(results: Results) -> tuple[str, bool]:
     if len(predicted) > 1 and (predicted == predicted[0]).all() and not metric.is_ranking:
         return f"The model gives the same prediction for all {len(predicted):,} {task.noun}: do not rely on it.", False
     if relation != "better":
-        constant = _describe_constant(task, results.diagnostics["constant_prediction"])
-        return f"The model is {relation} than always predicting {constant}: do not rely on it.", False
+        constant = task.format_label(results.diagnostics["constant_prediction"], separator=", ", if_empty="no label")
+        baseline = f"“{constant}” ({BASELINES[task.constant_baseline]})"
+        return f"The model is {relation} than always predicting {baseline}: do not rely on it.", False
     if gains is None:
         return f"The model and a linear model differ on too few {task.noun} to say which one is better.", False
     relation = _relation(gains[name], 0, metric.sign)
@@ -55,14 +56,6 @@ def _relation(interval: dict[str, Any], value: float, sign: int) -> str:
     return "better" if sign * (interval["low"] - value) > 0 else "clearly worse"
 
 
-def _describe_constant(task: Task, prediction: Any) -> str:
-    if task.problem_type == "regression":
-        return f"{format_number(prediction)}, the mean of train"
-    if task.problem_type == "multi_label_classification":
-        return "the more frequent of 0 and 1 for each label"
-    return f"“{task.labels[prediction]}”, the most frequent class of train"
-
-
 def learning(results: Results) -> str:
     """Say which epoch was kept and why, and give at most one advice."""
     training, history = results.training, results.history
@@ -74,13 +67,11 @@ def learning(results: Results) -> str:
     values = SCORES[name].sign * epochs[name]
     best = (values.index[values == values.max()] + 1).tolist()
     title, score = f"validation {SCORES[name].title}", with_unit(epochs[name][best[0] - 1], name)
-    if kept not in best:
-        finding = f"The last of {last} epochs was kept. The {title} was best after epoch {best[0]} ({score})."
-    elif len(best) == 1:
+    if best == [kept]:
         finding = f"Best after epoch {kept} of {last}, which was kept: the {title} is {score}."
     else:
-        which = "the last of them" if kept == best[-1] else f"epoch {kept}"
-        finding = f"Epochs {' and '.join(map(str, best))} have the same best {title} ({score}), and {which} was kept."
+        after = " and ".join(f"epoch {epoch}" for epoch in best)
+        finding = f"The best {title} is {score}, after {after} of {last}. Epoch {kept} was kept."
     if last < training["epochs"]:
         return f"{finding} Training stopped early, after {last} of {training['epochs']} epochs."
     earlier = values[:-1].max()  # NaN if there was only one epoch
@@ -107,9 +98,22 @@ def calibration(results: Results) -> str:
     return f"{verdict}: the {numbers} are right."
 
 
+def certain_predictions(results: Results) -> str:
+    """Say how accurate the predictions are that `classify --min-probability 0.8` would keep."""
+    split = results.task.verdict_split
+    predictions = results.predictions[split]
+    is_certain = predictions.confidence.reshape(len(predictions), -1).min(axis=1) >= _CERTAIN
+    kept = f"The model is at least {_CERTAIN:.0%} sure of {is_certain.mean():.1%} of the {split} {results.task.noun}"
+    if not is_certain.any():
+        return f"{kept}."
+    return f"{kept}, and is right on {predictions.is_correct[is_certain].mean():.1%} of these."
+
+
 def classes(results: Results) -> str:
     """Say which classes or labels are never predicted, or predicted worst."""
     scores = results.classes.query("n > 0")
+    if scores.empty:
+        return "No example has a label."
     if missing := scores.index[scores["precision"].isna()].tolist():
         names = listing([f"“{name}” (0 of {scores['n'][name]:,.0f})" for name in missing], 5)
         return f"Never predicted on {results.task.verdict_split}: {names}."

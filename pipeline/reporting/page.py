@@ -17,7 +17,7 @@ from pipeline.evaluation.diagnostics import plots
 from pipeline.evaluation.intervals import MIN_EXAMPLES, caveats
 from pipeline.evaluation.metrics import METRICS
 from pipeline.reporting import charts, findings
-from pipeline.reporting.mistakes import describe_mistake, marked, pieces, worst_mistakes
+from pipeline.reporting.mistakes import describe_mistake, pieces, worst_mistakes
 from pipeline.reporting.results import BASELINES, Results
 from pipeline.reporting.slices import TOO_FEW, score_slices, slice_metric
 
@@ -28,7 +28,7 @@ TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=jinja2.select_autoescape(["html.jinja"]),
     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
 )  # fmt: skip
-TEMPLATES.filters |= {"code": code, "marked": marked}
+TEMPLATES.filters["code"] = code
 _MACROS: Any = TEMPLATES.get_template("macros.html.jinja").module
 
 
@@ -103,11 +103,11 @@ def _sections(results: Results) -> Iterator[Section]:
         body = [table(scores, f"In percent, on {split}", METRICS["f1_macro"].format)]
         yield Section("Labels" if predictions.labels.ndim == 2 else "Confusion", findings.classes(results), body)
         drawn = plots(task, predictions)
-        body = [charts.plot(name, drawn[name]) for name in drawn if name == "precision_recall"]
         lowest_confidence = 0.5 if task.binary or predictions.labels.ndim == 2 else 0.0
         picture = charts.plot("reliability", drawn["reliability"], lowest_confidence)
-        note = "Confidence is the probability of the prediction. On the dashed line, it is equal to the accuracy."
-        yield Section("Calibration", findings.calibration(results), body, picture, note=note)
+        note = "Confidence is the probability of the prediction. On the dashed line, it is equal to the accuracy. "
+        note += findings.certain_predictions(results)
+        yield Section("Calibration", findings.calibration(results), [], picture, note=note)
     slices, name = score_slices(task, predictions), slice_metric(task)
     judged = slices[slices["verdict"] != TOO_FEW].sort_values("value", ascending=METRICS[name].sign > 0, kind="stable")
     worst = judged[:_MAX_SLICES].set_index("slice")
@@ -169,10 +169,10 @@ def _mistakes(results: Results) -> Section:
         return Section("Mistakes", "There are none, because every prediction equals its label.", [])
     article = Markup('<article class="mistake">{}<p class="note">Row {}. {}</p></article>')
     sentences = {position: describe_mistake(task, predictions, position) for position in positions}
-    body = [article.format(marked(pieces(texts[n])), predictions.idx[n], sentence) for n, sentence in sentences.items()]
+    body = [article.format(_MACROS.marked(pieces(texts[n])), predictions.idx[n], sentences[n]) for n in positions]
     shortest = min(positions, key=lambda n: len("".join(texts[n])))
     intro = "These are the predictions that are farthest from their labels. A label may also be wrong."
-    picture = Markup('<div class="texts">{}</div>').format(marked(pieces(texts[shortest])))
+    picture = Markup('<div class="texts">{}</div>').format(_MACROS.marked(pieces(texts[shortest])))
     return Section("Mistakes", intro, body, picture, finding=sentences[shortest])
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from pipeline.core.data_card import DataCard, Leak, SplitCard, label_table
 from pipeline.core.task import TRAIN, Task
@@ -66,7 +67,8 @@ def make_card(
                 warnings = [*warnings, f"{later} has {text.format(earlier)}: {rows}"]
     rare = [number for number, count in enumerate(cards[TRAIN].labels) if count < _MIN_ROWS]
     if rare:
-        names = listing(literal(task.labels[number]) + _first_row(splits[TRAIN], number) for number in rare)
+        labels = np.array(splits[TRAIN]["label"].tolist())
+        names = listing(literal(task.labels[number]) + _first_row(splits[TRAIN], labels, number) for number in rare)
         count = f"{len(rare)} of {len(task.labels)} labels ({len(rare) / len(task.labels):.1%})"
         warnings = [*warnings, f"train has fewer than {_MIN_ROWS} rows for {count}: {names}"]
     return DataCard(splits=cards, leakage=leaks, warnings=[*warnings, *duplicates])
@@ -87,10 +89,10 @@ def _label_name(task: Task, label: Any) -> str:
     return literal(task.labels[int(label)]) if task.labels else f"{label:g}"
 
 
-def _first_row(rows: pd.DataFrame, number: int) -> str:
+def _first_row(rows: pd.DataFrame, labels: NDArray[Any], number: int) -> str:
     """Format the `idx` of the first row with a label, which helps to correct a rare label."""
-    has_label = [label[number] == 1 if isinstance(label, list) else label == number for label in rows["label"]]
-    return f" (first idx {rows['idx'][has_label].iloc[0]})" if any(has_label) else ""
+    has_label = labels[:, number] == 1 if labels.ndim == 2 else labels == number
+    return f" (first idx {rows['idx'].iloc[has_label.argmax()]})" if has_label.any() else ""
 
 
 def _count_labels(task: Task, rows: pd.DataFrame) -> list[int]:

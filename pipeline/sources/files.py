@@ -32,7 +32,7 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
             raise UserError(f'{name} is not tracked, so this experiment would not use it. Run "dvc add {name}".')
     files, ignored = _files_by_split(directory)
     for split, paths in files.items():
-        if len(paths) != _expected_count(paths[0]):
+        if {_expected_count(path) for path in paths} != {len(paths)}:
             names = listing(path.name for path in paths)
             raise UserError(f"{directory} must have one file for {split}, or all of its shards, but it has: {names}.")
     if TRAIN not in files:

@@ -31,8 +31,8 @@ def log_epoch(history: History, epochs: int, task: Task) -> None:
     losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(earlier))]
     log.info(
         "epoch %d/%d: training loss %s, validation %s",
-        round(scores["epoch"]), epochs, SCORES["loss"].format_for_log(float(np.mean(losses))),
-        ", ".join(f"{name} {SCORES[name].format_for_log(scores[f'eval_{name}'])}" for name in ("loss", *task.metrics)),
+        round(scores["epoch"]), epochs, f"{np.mean(losses):.4g}",
+        ", ".join(f"{name} {scores[f'eval_{name}']:.4g}" for name in ("loss", *task.metrics)),
     )  # fmt: skip
 
 
