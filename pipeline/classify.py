@@ -65,13 +65,16 @@ def classify(
     classifier = Classifier(model, batch_size, precision)  # This takes seconds, so mistakes are reported before it.
     if clashes := {"prediction", *(f"probability_{name}" for name in classifier.labels)} & {*table.rows}:
         raise UserError(f'{source} has a column "{min(clashes)}", but the output needs this name. Rename it.')
+    if classifier.problem_type == "regression" and (min_probability is not None or sort is not None):
+        raise UserError("the predictions of a regression have no probabilities (--min-probability, --sort).")
     # Tokens need more memory than texts, so they are made and scored in several parts.
     starts = range(0, len(texts), _ROWS)
     parts = [classifier.score([texts[name].tolist()[start : start + _ROWS] for name in texts]) for start in starts]
     logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
-    rows = table.rows.assign(**_answers(classifier, logits))
-    if min_probability is not None or sort is not None:
-        certainty = _certainty(classifier, logits)
+    probabilities = logits_to_probabilities(classifier.problem_type, logits)
+    rows = table.rows.assign(**_answers(classifier, logits, probabilities))
+    if probabilities is not None:
+        certainty = _certainty(classifier, probabilities)
         if min_probability is not None:
             rows.loc[certainty < min_probability, "prediction"] = None
         if sort == "uncertain":
@@ -104,7 +107,7 @@ def _texts(table: Table, names: list[str]) -> pd.DataFrame:
     return texts
 
 
-def _answers(classifier: Classifier, logits: NDArray[Any]) -> dict[str, list[Any]]:
+def _answers(classifier: Classifier, logits: NDArray[Any], probabilities: NDArray[Any] | None) -> dict[str, list[Any]]:
     """Return the columns with the prediction and the probabilities. A regression has no probabilities."""
     problem_type, labels = classifier.problem_type, classifier.labels
     predictions = logits_to_predictions(problem_type, logits).tolist()
@@ -113,17 +116,14 @@ def _answers(classifier: Classifier, logits: NDArray[Any]) -> dict[str, list[Any
     elif problem_type == "multi_label_classification":
         predictions = [[label for label, flag in zip(labels, flags, strict=True) if flag] for flags in predictions]
     answers = {"prediction": predictions}
-    if (probabilities := logits_to_probabilities(problem_type, logits)) is not None:
+    if probabilities is not None:
         columns = zip(labels, probabilities.T.round(PROBABILITY_DECIMALS).tolist(), strict=True)
         answers |= {f"probability_{label}": column for label, column in columns}
     return answers
 
 
-def _certainty(classifier: Classifier, logits: NDArray[Any]) -> NDArray[np.float64]:
+def _certainty(classifier: Classifier, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the probability of each prediction. With several labels, it is that of the least certain label."""
-    probabilities = logits_to_probabilities(classifier.problem_type, logits)
-    if probabilities is None:
-        raise UserError("the predictions of a regression have no probabilities (--min-probability, --sort).")
     if classifier.problem_type == "multi_label_classification":
         probabilities = np.maximum(probabilities, 1 - probabilities).min(axis=1, keepdims=True)
     certainty: NDArray[np.float64] = probabilities.max(axis=1).round(PROBABILITY_DECIMALS)
