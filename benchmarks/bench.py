@@ -231,7 +231,7 @@ def padding_proportions(lengths: NDArray[np.int64], batch_size: int) -> dict[str
 
 def main() -> None:
     # These modules import torch. scale.py imports this file and must not import torch.
-    from pipeline.core.dataset_files import load_split
+    from pipeline.core.dataset_files import load_examples
     from pipeline.modeling.device import bf16_instruction_sets, cpu_model
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -255,7 +255,7 @@ def main() -> None:
             runs[OURS].append(run_pipeline(scratch, params, seed, env))
             for name in runs:
                 print(f"round {seed}, {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
-        pairs = load_split(source / "data" / "tokenized", "train", "tokenize").with_format("numpy")
+        pairs = load_examples(source / "data" / "tokenized", "train").with_format("numpy")
         lengths = pairs["length"][: arguments.max_train_samples]
         model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * int(lengths.sum())
     measured = {

@@ -22,7 +22,7 @@ from cleanlab.rank import get_label_quality_scores
 from sklearn.metrics import average_precision_score
 
 from benchmarks.bench import MINILM, ROOT, commit_data
-from pipeline.core.dataset_files import load_split
+from pipeline.core.dataset_files import load_examples
 from pipeline.core.paths import CLASSIFIER, TOKENIZED
 from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_fine_tuned_model
@@ -132,7 +132,7 @@ def labeled_rows(task: str) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 def in_sample_loss() -> tuple[Any, Any]:
     """Return the `idx` of the training rows of the run in the working directory, and the loss of its model there."""
-    examples = load_split(TOKENIZED, "train", "tokenize")
+    examples = load_examples(TOKENIZED, "train")
     model, tokenizer = load_fine_tuned_model(CLASSIFIER, "cpu"), load_tokenizer(CLASSIFIER)
     logits = predict_logits(scoring_trainer(model, tokenizer, Device("cpu", "fp32"), 64), examples)
     columns = examples.with_format("numpy")

@@ -90,7 +90,7 @@ def run(stage: str) -> None:
 
         device = set_up_device("auto", None)
         train_params = params.train.model_copy(update={"max_train_samples": None})
-        inputs = load_inputs(read_task(TOKENIZED, "tokenize"), TOKENIZED, PRETRAINED, train_params, device)
+        inputs = load_inputs(read_task(TOKENIZED), TOKENIZED, PRETRAINED, train_params, device)
         examples: Any = inputs.training.select_columns([*inputs.tokenizer.model_input_names, "labels"])
         next(iter(DataLoader(examples, 16, sampler=inputs.sampler, collate_fn=collator(inputs.tokenizer, device))))
     else:

@@ -29,7 +29,7 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
     """
     from transformers import TrainerCallback
 
-    from pipeline.core.dataset_files import load_split
+    from pipeline.core.dataset_files import load_examples
     from pipeline.core.paths import PRETRAINED, TOKENIZED
     from pipeline.core.task import read_task
     from pipeline.modeling import device as device_module
@@ -62,11 +62,11 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
     train_params = params.train.model_copy(update={"epochs": 1, "keep": "last"})
     with tempfile.TemporaryDirectory() as scratch:
         device = set_up_device(train_params.precision, train_params.num_threads)
-        task = read_task(TOKENIZED, "tokenize")
+        task = read_task(TOKENIZED)
         arguments = training_arguments(train_params, params.runtime, device, Path(scratch), task)
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
-        pairs = load_split(TOKENIZED, "train", "tokenize")
+        pairs = load_examples(TOKENIZED, "train")
         examples = pairs.select(range(count * train_params.batch_size))
         lengths = examples.with_format("numpy")["length"][:] if train_params.group_by_length else None
         pipeline_trainer = trainer.CorrectedTrainer(

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_json
-from pipeline.core.parquet import read_split
+from pipeline.core.parquet import read_rows
 from pipeline.core.paths import LINEAR, PROVENANCE, RAW, SOURCE, read_json
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.evaluation.predictions import write_predictions
@@ -46,21 +46,21 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
     Args:
         max_samples: The number of examples to predict of each split, as in the stage predict. None means all.
     """
-    task = read_task(raw, "download")
-    train = _shorten(_sample(read_split(raw, TRAIN, "download"), task), task)
+    task = read_task(raw)
+    train = _shorten(_sample(read_rows(raw, TRAIN), task), task)
     vectorizer = _vectorizer(task)
     vectors = vectorizer.fit_transform(pd.concat([train[name] for name in task.text_columns]))
     if any(train[name].str.len().max() == _MAX_CHARACTERS for name in task.text_columns):
         log.info("the linear model reads only the first %s characters of each text", f"{_MAX_CHARACTERS:,}")
-    model = Ridge() if task.problem_type == "regression" else LogisticRegression(max_iter=1000)
-    if task.problem_type == "multi_label_classification":
+    model = Ridge() if task.is_regression else LogisticRegression(max_iter=1000)
+    if task.is_multi_label:
         model = OneVsRestClassifier(model)
     with threadpool_limits(1):  # With several threads, the last digits of sums depend on their number.
         model.fit(_features(vectors, train, task), np.array(train["label"].tolist()))
     with atomic_output(out) as draft:
         draft.mkdir()
         for split in task.predicted_splits:
-            examples = read_split(raw, split, "download").slice(0, max_samples)
+            examples = read_rows(raw, split).slice(0, max_samples)
             rows = _shorten(examples, task)
             logits = []
             for start in range(0, len(rows), _CHUNK):
@@ -70,7 +70,7 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
             write_predictions(draft / f"{split}.parquet", task, examples, np.concatenate(logits))
         shutil.copy(raw / TASK, draft)
         model_source = {"checkpoint": "linear", "revision": version("scikit-learn")}
-        data_source = read_json(raw / SOURCE, "download")
+        data_source = read_json(raw / SOURCE)
         write_json(draft / PROVENANCE, {"checkpoint": model_source, "data": data_source, "environment": {}})
 
 
@@ -80,7 +80,7 @@ def _sample(train: pa.Table, task: Task) -> pa.Table:
         return train
     log.info("the linear model learns from a random %s of %s %s", f"{_MAX_ROWS:,}", f"{len(train):,}", task.noun)
     sample = np.random.default_rng(0).choice(len(train), _MAX_ROWS, replace=False)
-    if task.problem_type == "single_label_classification":
+    if task.is_single_label:
         # The solver needs at least two classes, so the first row of each class is added to the sample.
         _, first_rows = np.unique(train["label"].to_numpy(), return_index=True)
         sample = np.union1d(sample, first_rows)
@@ -134,10 +134,10 @@ def _overlap(first: str, second: str) -> list[float]:
 def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]:
     """Return the logits, shape (rows, outputs)."""
     shape = features.shape[0], task.outputs
-    if task.problem_type == "regression":
+    if task.is_regression:
         return np.reshape(model.predict(features), shape)
     scores = model.decision_function(features)
-    if task.problem_type == "multi_label_classification":
+    if task.is_multi_label:
         # If no row of train has a label, or every row has it, OneVsRestClassifier returns no logit.
         is_constant = [not hasattr(estimator, "coef_") for estimator in model.estimators_]
         constants = np.where(model.predict(features).reshape(shape), -_ABSENT, _ABSENT)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.core.messages import UserError, log, printable
+from pipeline.core.messages import UserError, log, one_line, printable
 from pipeline.core.packages import require_locked
 from pipeline.core.stage import unchanged
 from pipeline.params import Params, load_params
@@ -115,7 +115,7 @@ def explain(error: Exception) -> str | None:
     """Describe an error that the user can fix, in one line. A bug has no description, and keeps its traceback."""
     if isinstance(error, UserError) or type(error).__module__.startswith("dvc."):
         return str(error)
-    message = " ".join(f"{type(error).__name__}: {error}".split())
+    message = one_line(f"{type(error).__name__}: {error}")
     for part, remedy in _REMEDIES.items():
         if re.search(part, message):
             return f"{remedy} ({message[:200]})"

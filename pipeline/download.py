@@ -2,15 +2,15 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pipeline.cli import run_stage
 
 import numpy as np
 import pandas as pd
-from datasets import Dataset, Features, Value
+from datasets import ClassLabel, Dataset, Features, List, Value
 
 from pipeline.core.data_card import DATA_CARD, LEAKAGE
-from pipeline.core.dataset_files import label_feature
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import RAW, SOURCE
@@ -54,12 +54,21 @@ def _write_split(path: Path, rows: pd.DataFrame, task: Task, leakage: pd.DataFra
     """
     features = dict.fromkeys(task.text_columns, Value("string"))
     if "label" in rows:
-        features["label"] = label_feature(task)
+        features["label"] = _label_feature(task)
     features |= {"idx": Value("int32")} | dict.fromkeys(task.slice_columns, Value("string"))
     if leakage is not None:
         rows = rows.assign(**{LEAKAGE: np.maximum(2 * leakage["rows"], leakage["texts"])})
         features[LEAKAGE] = Value("int8")
     Dataset.from_pandas(rows[list(features)], features=Features(features), preserve_index=False).to_parquet(path)
+
+
+def _label_feature(task: Task) -> Any:
+    """Return the type of a column that holds the labels."""
+    if task.is_single_label:
+        return ClassLabel(names=task.labels)
+    if task.is_multi_label:
+        return List(Value("int64"), length=len(task.labels))
+    return Value("float64")
 
 
 def main(params: Params) -> None:

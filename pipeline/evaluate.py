@@ -11,7 +11,7 @@ import pandas as pd
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_details, write_json, write_text
-from pipeline.core.parquet import read_split, to_numpy
+from pipeline.core.parquet import read_rows, to_numpy
 from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, RAW
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
@@ -36,14 +36,14 @@ def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: l
         metrics: The directory to write to.
         names: The metrics by which models are compared. None means the default metrics of the task.
     """
-    task = with_compared_metrics(read_task(predictions, "predict"), names)
-    train_labels = to_numpy(read_split(raw, TRAIN, "download")["label"])
+    task = with_compared_metrics(read_task(predictions), names)
+    train_labels = to_numpy(read_rows(raw, TRAIN)["label"])
     splits = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
     threshold = best_threshold(splits["validation"]) if task.binary else None
     details: dict[str, Any] = {"metrics": task.metrics, "threshold": threshold}
     evaluation = {}
     for split, examples in splits.items():
-        linear_examples = load_predictions(linear, split, task, "baseline")
+        linear_examples = load_predictions(linear, split, task)
         if not np.array_equal(linear_examples.idx, examples.idx):
             raise UserError(
                 f'{linear}/{split}.parquet and the predictions are about different {task.noun}. Run "dvc repro".'

@@ -26,7 +26,7 @@ from transformers.exporters.base import ExportedModel
 from transformers.exporters.configs import OnnxConfig
 from transformers.exporters.exporter_onnx import OnnxExporter
 
-from pipeline.core.dataset_files import load_split
+from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import CLASSIFIER, SETTINGS, TOKENIZED
@@ -52,8 +52,8 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path) -> None:
         raise UserError(f"{out} already exists. Name a new directory, or remove this one.")
     if missing := [package for package in ("onnx", "onnxruntime", "onnxscript") if not find_spec(package)]:
         raise UserError(f"{missing[0]} is not installed. Run \"pip install -c requirements.lock -e '.[onnx]'\".")
-    task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
-    examples = load_split(tokenized, task.verdict_split, "tokenize")
+    task, settings = read_task(tokenized), read_settings(classifier)
+    examples = load_examples(tokenized, task.verdict_split)
     tokenizer, model = load_tokenizer(classifier), load_fine_tuned_model(classifier, "cpu")
     inputs = examples.select(longest_first(examples)).select_columns(tokenizer.model_input_names)
     batches = DataLoader(inputs, _BATCH_SIZE, collate_fn=DataCollatorWithPadding(tokenizer))
@@ -67,7 +67,7 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path) -> None:
             logits = [(model(**batch).logits, exported(**batch).logits) for batch in batches]
         expected, actual = (torch.cat(engine) for engine in zip(*logits, strict=True))
         log.info("The logits of ONNX differ from the logits of torch by at most %.2g.", (actual - expected).abs().max())
-        tolerance = _TOLERANCE * (float(expected.std()) if task.problem_type == "regression" else 1)
+        tolerance = _TOLERANCE * (float(expected.std()) if task.is_regression else 1)
         if not torch.allclose(actual, expected, rtol=_ROUNDING, atol=tolerance):  # also if a logit is NaN
             raise UserError(f"The logits of ONNX may differ by at most {tolerance:.2g}. Nothing was written.")
     log.info("Wrote %s.", out)

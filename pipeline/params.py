@@ -24,7 +24,7 @@ from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError, printable
 from pipeline.core.paths import BASE_MODELS, CLASSIFIER, PARAMS, PRETRAINED, users_path
 from pipeline.core.task import ProblemType
-from pipeline.core.text import closest_match, quoted
+from pipeline.core.text import closest_match, did_you_mean, quoted
 from pipeline.core.yaml12 import read_yaml
 
 LOCAL = "python -m"  # runtime.launcher for training in a single process on this machine
@@ -329,8 +329,7 @@ def _explain(mistake: Mapping[str, Any]) -> str:
         return f"{key} is not a parameter. {hint}"
     if mistake["type"] == "value_error" and isinstance(value, dict):  # `_require` has named the key.
         return str(reason)
-    match = closest_match(value, re.findall("'(.*?)'", reason)) if isinstance(value, str) else None
-    hint = f' Did you mean "{match}"?' if match else ""
+    hint = did_you_mean(value, re.findall("'(.*?)'", reason)) if isinstance(value, str) else ""
     return f"{key or 'the file'}: {reason}, got {quoted(value)}.{hint}"
 
 

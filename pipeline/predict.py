@@ -7,10 +7,10 @@ from typing import Literal
 
 from pipeline.cli import run_stage
 
-from pipeline.core.dataset_files import load_split
+from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
-from pipeline.core.parquet import read_split
+from pipeline.core.parquet import read_rows
 from pipeline.core.paths import CLASSIFIER, PREDICTIONS, PROVENANCE, RAW, TOKENIZED, require
 from pipeline.core.task import TASK, read_task
 from pipeline.evaluation.predictions import write_predictions
@@ -37,12 +37,12 @@ def predict(
     Args:
         precision: "auto" means the precision in which the model was trained, if this machine has it.
     """
-    require(classifier, "train")
-    task = read_task(tokenized, "tokenize")
+    require(classifier)
+    task = read_task(tokenized)
     model = Classifier(classifier, params.batch_size, None if precision == "auto" else precision, num_threads)
     scored = {}
     for split in task.predicted_splits:
-        examples = load_split(tokenized, split, "tokenize")
+        examples = load_examples(tokenized, split)
         if params.max_samples is not None:
             examples = examples.select(range(min(params.max_samples, len(examples))))
         started = time.perf_counter()
@@ -54,10 +54,10 @@ def predict(
     with atomic_output(out) as draft:
         draft.mkdir()
         for split, logits in scored.items():
-            examples = read_split(raw, split, "download").slice(0, len(logits))
+            examples = read_rows(raw, split).slice(0, len(logits))
             write_predictions(draft / f"{split}.parquet", task, examples, logits)
         shutil.copy(tokenized / TASK, draft)
-        shutil.copy(require(classifier / PROVENANCE, "train"), draft)
+        shutil.copy(require(classifier / PROVENANCE), draft)
 
 
 def main(params: Params) -> None:

@@ -13,14 +13,15 @@ from datasets import Dataset, List, Value
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from pipeline.core.data_card import MAX_TRUNCATED
-from pipeline.core.dataset_files import read_parquet, save
+from pipeline.core.dataset_files import save
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
-from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZATION, TOKENIZED, require
-from pipeline.core.task import NO_LABEL, TASK, Task, read_task
+from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZATION, TOKENIZED, read_output, require
+from pipeline.core.task import TASK, Task, read_task
 from pipeline.modeling.tokenization import LOCAL, encode, load_tokenizer, pair_separator
 from pipeline.params import Params, TokenizeParams
 
+_IGNORED_LABEL = -100  # by the losses of torch and by the Trainer
 _MAX_UNKNOWN = 0.02  # as a proportion of the tokens
 # The positions of these models start after the id of the padding token, so 514 positions only fit 512 tokens.
 _OFFSET_POSITIONS = {
@@ -40,8 +41,8 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     Raises:
         UserError: An input is missing, the model does not support `max_length`, or a number to predict is -100.
     """
-    require(pretrained, "pretrained")
-    task = read_task(raw, "download")
+    require(pretrained)
+    task = read_task(raw)
     tokenizer = load_tokenizer(pretrained)
     if params.max_length > (largest := _longest_input(pretrained, tokenizer)):
         raise UserError(
@@ -52,7 +53,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     lengths = {}
     with atomic_output(out) as draft:
         for split in task.splits:
-            examples = _with_model_labels(split, read_parquet(raw, split, "download", draft.parent / "cache"), task)
+            examples = _with_model_labels(split, _read_rows(raw, split, draft.parent / "cache"), task)
             tokenized = examples.map(
                 encode,
                 batched=True,
@@ -68,7 +69,12 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         separator = pair_separator(tokenizer) if task.pairs else ""
         write_json(draft / TOKENIZATION, {**params.model_dump(), "pair_separator": separator})
         for file in (SOURCE, TASK):
-            shutil.copy(require(raw / file, "download"), draft)
+            shutil.copy(require(raw / file), draft)
+
+
+def _read_rows(raw: Path, split: str, cache: Path) -> Dataset:
+    """Read the rows of a split. `datasets` writes its own files to `cache`."""
+    return read_output(raw / f"{split}.parquet", lambda path: Dataset.from_parquet(str(path), cache_dir=str(cache)))
 
 
 def _with_model_labels(split: str, examples: Dataset, task: Task) -> Dataset:
@@ -76,13 +82,15 @@ def _with_model_labels(split: str, examples: Dataset, task: Task) -> Dataset:
     if "label" not in examples.column_names:
         return examples
     examples = examples.rename_column("label", "labels")
-    if task.problem_type == "multi_label_classification":  # Binary cross-entropy needs floats.
+    if task.is_multi_label:  # Binary cross-entropy needs floats.
         return examples.cast_column("labels", List(Value("float32"), length=len(task.labels)))
-    if task.problem_type == "regression":
+    if task.is_regression:
         # The Trainer compares labels in fp32, in which -100.0000001 is -100.
         labels = examples.with_format("numpy", dtype=np.float32)["labels"][:]
-        if (labels == NO_LABEL).any():
-            raise UserError(f"{split} has the label {NO_LABEL}, which transformers ignores. Shift or scale the labels.")
+        if (labels == _IGNORED_LABEL).any():
+            raise UserError(
+                f"{split} has the label {_IGNORED_LABEL}, which transformers ignores. Shift or scale the labels."
+            )
     return examples
 
 

@@ -58,10 +58,10 @@ def train(
     Args:
         checkpoints: The directory of the checkpoints. After an interruption, a run with the same inputs resumes there.
     """
-    require(pretrained, "pretrained")
-    task = with_selection_metric(read_task(tokenized, "tokenize"), params.metric_for_best_model)
+    require(pretrained)
+    task = with_selection_metric(read_task(tokenized), params.metric_for_best_model)
     device = set_up_device(params.precision, params.num_threads)
-    max_length = read_json(tokenized / TOKENIZATION, "tokenize")["max_length"]
+    max_length = read_json(tokenized / TOKENIZATION)["max_length"]
     if params.engine == "loop":
         from pipeline.training.loop import fit
     else:
@@ -69,9 +69,9 @@ def train(
 
     # The record of what the model is made from. Its hash names the directory of the checkpoints.
     provenance: dict[str, Any] = {
-        "checkpoint": read_json(pretrained / SOURCE, "pretrained"),
+        "checkpoint": read_json(pretrained / SOURCE),
         "code": code_digest("train"),
-        "data": read_json(tokenized / SOURCE, "tokenize"),
+        "data": read_json(tokenized / SOURCE),
         "environment": environment(device),
         "inputs": digest([tokenized, pretrained]),
         "parameters": params.model_dump(),

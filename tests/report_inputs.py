@@ -60,11 +60,11 @@ def write(path: Path, content: dict[str, Any] | str) -> None:
 def labels_and_logits(task: Task, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Simulate a classifier that is right on about five of six rows, or a regression with small errors."""
     labels: np.ndarray
-    if task.problem_type == "regression":
+    if task.is_regression:
         labels = rng.uniform(0, 5, n).round(1)
         return labels, (labels + rng.normal(scale=0.5, size=n)).round(3)[:, None]
     classes = len(task.labels)
-    if task.problem_type == "multi_label_classification":
+    if task.is_multi_label:
         labels = (rng.random((n, classes)) < 0.3).astype(np.int64)
         predicted = np.where(rng.random(labels.shape) < 0.8, labels, 1 - labels)
         return labels, (np.where(predicted == 1, 1, -1) * rng.uniform(0.1, 3, labels.shape)).round(3)
@@ -103,7 +103,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         n = sizes[split]
         texts = [HOSTILE, *([next(examples)[:2] for _ in range(n - 1)])]
         labels, logits = labels_and_logits(task, n, rng)
-        if task.problem_type == "single_label_classification":
+        if task.is_single_label:
             labels[0], logits[0] = 0, [-7, 0, *[-12] * (len(task.labels) - 2)]
         columns: dict[str, Any] = {"label": labels.tolist(), "idx": np.arange(n, dtype=np.int32)}
         columns |= {name: [row[number] for row in texts] for number, name in enumerate(task.text_columns)}
@@ -115,9 +115,9 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         numbers: dict[str, float] = {}
         if split in task.unlabeled_splits:
             del columns["label"]
-        elif task.problem_type == "regression":
+        elif task.is_regression:
             numbers = {name: float(getattr(np, name)(labels)) for name in ("mean", "std", "min", "max")}
-        elif task.problem_type == "single_label_classification":
+        elif task.is_single_label:
             counts = np.bincount(labels, minlength=len(task.labels)).tolist()
         else:
             counts = labels.sum(axis=0).tolist()

@@ -63,10 +63,10 @@ def predictions(task: Task, number: int, seed: int, noise: float, n: int = N) ->
     label_random, random = np.random.default_rng(number), np.random.default_rng([seed, number])
     labels: Any = label_random.integers(2, size=(n, task.outputs))
     known: Any = 2.0 * labels - 1
-    if task.problem_type == "single_label_classification":
+    if task.is_single_label:
         labels = label_random.integers(task.outputs, size=n)
         known = np.eye(task.outputs)[labels]
-    elif task.problem_type == "regression":
+    elif task.is_regression:
         labels = label_random.uniform(0, 5, size=n)
         known = labels[:, None]
     return from_logits(task, labels, known + noise * random.standard_normal((n, task.outputs)))

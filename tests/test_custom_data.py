@@ -32,7 +32,7 @@ def warnings(raw: Path) -> str:
 
 def table_cells(raw: Path) -> dict[str, list[str]]:
     """Return the rows of the label table by their first cell."""
-    return {first: cells for first, *cells in label_table(read_task(raw, "download"), read_data_card(raw))}
+    return {first: cells for first, *cells in label_table(read_task(raw), read_data_card(raw))}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_pairs_and_slices_are_stored_as_texts() -> None:
     assert sorted(examples) == [number for number in range(60) if number % 3 < 2]
     row = {"question": "two", "answer": "1", "label": 0, "idx": 1, "source": ""}
     assert examples[1].items() >= row.items()
-    assert read_task(raw, "download").slice_columns == ["source"]
+    assert read_task(raw).slice_columns == ["source"]
 
 
 def test_rows_without_a_text_or_a_label_are_an_error_or_dropped_with_their_labels_counted() -> None:
@@ -109,7 +109,7 @@ def test_a_split_that_would_be_empty_is_rejected(case: str) -> None:
 
 def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.LogCaptureFixture) -> None:
     raw = download_custom({"train.csv": csv(TEXTS), "test.csv": csv([(text,) for text, _ in TEXTS[:4]], "text")})
-    task = read_task(raw, "download")
+    task = read_task(raw)
     assert (task.predicted_splits, task.unlabeled_splits) == (["validation", "test"], ["test"])
     assert list(read_split(raw, "test")[0]) == ["text", "idx", "leakage"]
     assert [table_cells(raw)[name][2] for name in ("rows", "'good'", "'bad'")] == ["4", "?", "?"]

@@ -11,7 +11,7 @@ import torch
 from conftest import TinyMaker, predict_splits, read_logits, train_model, update_json
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipeline.core.dataset_files import load_split
+from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import UserError
 from pipeline.modeling.classifier import Classifier
 from pipeline.params import TokenizeParams
@@ -50,7 +50,7 @@ def test_an_encoder_decoder_model_is_trained_and_scored(
     train_model(data, tiny("bart"), tmp_path)
     expected = read_logits(predict_splits(raw, data, tmp_path, max_samples=8) / "test.parquet")
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier").eval()
-    examples = load_split(data, "test", "tokenize").select(range(8))
+    examples = load_examples(data, "test").select(range(8))
     for number, example in enumerate(examples):
         with torch.no_grad():
             logits = stock(**{name: torch.tensor([example[name]]) for name in ("input_ids", "attention_mask")}).logits

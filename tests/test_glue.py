@@ -40,7 +40,7 @@ def test_a_task_from_its_archive_has_the_published_rows(
     monkeypatch.setenv("GLUE_MIRROR", str(glue))
     download(tmp_path, data_params(task=name))
     rows, labels, first = REAL[name]
-    task = read_task(tmp_path, "download")
+    task = read_task(tmp_path)
     tables = {split: pq.read_table(tmp_path / f"{split}.parquet") for split in task.splits}
     assert tuple(map(len, tables.values())) == rows
     train_labels = tables["train"]["label"].to_pylist()

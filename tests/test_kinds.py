@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from pipeline.baseline import baseline
 from pipeline.core.messages import UserError
-from pipeline.core.task import NO_LABEL, read_task
+from pipeline.core.task import read_task
 from pipeline.evaluate import evaluate
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
@@ -39,7 +39,7 @@ def downloaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 
 
 def test_download_infers_the_type_of_the_task(task_type: str, downloaded: Callable[[str], Path]) -> None:
-    assert read_task(downloaded(task_type), "download") == TASKS[task_type]
+    assert read_task(downloaded(task_type)) == TASKS[task_type]
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +185,6 @@ def test_a_label_equal_to_the_marker_for_missing_labels_is_rejected(
 ) -> None:
     raw = shutil.copytree(downloaded("regression"), tmp_path / "raw")
     first, _, *rest = pq.read_table(raw / "validation.parquet")["label"].to_pylist()
-    replace_columns(raw / "validation.parquet", label=[first, NO_LABEL, *rest])
+    replace_columns(raw / "validation.parquet", label=[first, -100, *rest])
     with pytest.raises(UserError, match=r"^validation has the label -100, .*Shift or"):
         tokenize(raw, tiny(), tmp_path / "out", TOKENIZE, 1)

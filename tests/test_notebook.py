@@ -37,7 +37,7 @@ def results(
 
 @pytest.fixture(scope="module")
 def trainer(results: Path, params: Params) -> CorrectedTrainer:
-    task = read_task(results / "tokenized", "tokenize")
+    task = read_task(results / "tokenized")
     settings = sections(params)
     examples = load_from_disk(results / "tokenized" / "train")
     lengths = examples.with_format("numpy")["length"][:]
@@ -58,7 +58,7 @@ def trainer(results: Path, params: Params) -> CorrectedTrainer:
 def test_evaluate_gives_the_metrics_of_the_stages(trainer: CorrectedTrainer, results: Path) -> None:
     scores = trainer.evaluate()
     expected = json.loads((results / "metrics" / "evaluation.json").read_text())["validation"]
-    task = read_task(results / "tokenized", "tokenize")
+    task = read_task(results / "tokenized")
     for name in (*task.metrics, "loss"):
         assert scores[f"eval_{name}"] == pytest.approx(expected[name], abs=1e-5)
     last = [row for row in read_history(results) if row["split"] == "validation"][-1]

@@ -15,7 +15,7 @@ from conftest import TinyMaker, data_params, predict_splits, read_history, train
 from kinds import generate_rows
 from safetensors.torch import load_file
 
-from pipeline.core.dataset_files import load_split
+from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
@@ -80,7 +80,7 @@ def require_precise_predictions_in_bf16(classifier: Path) -> None:
 def test_losses_are_squared_errors_in_the_units_of_the_labels(run: Run) -> None:
     """The model hardly changes in this run, so its predictions stay close to the mean of the labels."""
     out = run("run", lambda value: 500 + 100 * value, lr=1e-9, metric_for_best_model="rmse")
-    labels = np.array(load_split(out / "tokenized", "train", "tokenize")["labels"][:])
+    labels = np.array(load_examples(out / "tokenized", "train")["labels"][:])
     *steps, epoch = read_history(out)
     assert float(epoch["loss"]) == pytest.approx(float(epoch["rmse"]) ** 2, rel=1e-4)
     assert np.mean([float(row["loss"]) for row in steps]) == pytest.approx(labels.var(), rel=0.2)

@@ -103,7 +103,7 @@ def write_corrections(corpus: Corpus, corrections: dict[int, str]) -> None:
 def labels(corpus: Corpus) -> dict[int, str]:
     """Return the label of each row of train and validation, by its `idx`, as a user enters it."""
     task, labeled = corpus.task, labeled_rows(corpus)
-    is_regression = task.problem_type == "regression"
+    is_regression = task.is_regression
     names = [str(label) if is_regression else task.format_label(label, "|", "[]") for label in labeled["label"]]
     return dict(zip(labeled["idx"], names, strict=True))
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import TinyMaker, contents, replace_columns, update_json
 
-from pipeline.core.dataset_files import load_split
+from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE, TOKENIZATION
 from pipeline.core.task import TASK
@@ -35,7 +35,7 @@ def params(max_length: int = 96, padding: str = "dynamic") -> TokenizeParams:
 def test_token_types_are_written_if_the_model_has_them(
     model_type: str, config: dict[str, int], has_types: bool, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
-    table = load_split(tokenized(tiny(model_type, **config)), "train", "tokenize")
+    table = load_examples(tokenized(tiny(model_type, **config)), "train")
     columns = {"input_ids", "attention_mask", "labels", "idx", "length"}
     assert set(table.column_names) == columns | ({"token_type_ids"} if has_types else set())
     if has_types:
@@ -55,7 +55,7 @@ def test_a_pair_is_encoded_exactly_as_the_models_tokenizer_does(
     from transformers import AutoTokenizer
 
     pairs = pq.read_table(raw / "validation.parquet").to_pylist()
-    rows = load_split(tokenized(tiny()), "validation", "tokenize").to_list()
+    rows = load_examples(tokenized(tiny()), "validation").to_list()
     tokenizer = AutoTokenizer.from_pretrained(tiny())
     for pair, row in zip(pairs, rows, strict=True):
         assert row["input_ids"] == tokenizer(pair["sentence1"], pair["sentence2"])["input_ids"]
@@ -65,7 +65,7 @@ def test_a_pair_is_encoded_exactly_as_the_models_tokenizer_does(
 def test_truncation_is_counted_and_reported(
     raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lengths = [len(ids) for ids in load_split(tokenized(tiny()), "test", "tokenize")["input_ids"][:]]
+    lengths = [len(ids) for ids in load_examples(tokenized(tiny()), "test")["input_ids"][:]]
     limit = sorted(lengths)[len(lengths) // 2]
     too_long = sum(length > limit for length in lengths)
     tokenize(raw, tiny(), tmp_path / "out", params(limit), 1)
@@ -73,12 +73,12 @@ def test_truncation_is_counted_and_reported(
     assert any("tokenize.max_length" in record.getMessage() for record in caplog.records if record.levelno > 20)
     reported = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
     assert (reported["rows"], reported["longest"], reported["truncated"]) == (240, limit, too_long)
-    assert max(len(ids) for ids in load_split(tmp_path / "out", "test", "tokenize")["input_ids"][:]) == limit
+    assert max(len(ids) for ids in load_examples(tmp_path / "out", "test")["input_ids"][:]) == limit
 
 
 def test_padding_to_max_length_gives_fixed_shapes(tiny: TinyMaker, tokenized: Callable[..., Path]) -> None:
     padded, dynamic = tokenized(tiny(), "max_length"), tokenized(tiny())
-    table = load_split(padded, "train", "tokenize")
+    table = load_examples(padded, "train")
     assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name][:]} == {96}
     lengths = [json.loads((directory / "lengths.json").read_text()) for directory in (padded, dynamic)]
     assert lengths[0] == lengths[1], "the lengths must not include padding"
@@ -109,7 +109,7 @@ def test_a_model_whose_positions_start_after_the_padding_token_supports_fewer_to
 def test_the_error_for_a_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     broken = shutil.copytree(raw, tmp_path / "broken")
     (broken / "train.parquet").write_bytes((raw / "train.parquet").read_bytes()[:-100])
-    with pytest.raises(UserError, match=r'broken.train\.parquet cannot be read: .*"dvc repro --force download"'):
+    with pytest.raises(UserError, match=r'broken.train\.parquet cannot be read: .*"dvc repro"'):
         tokenize(broken, tiny(), tmp_path / "out", params(), 1)
     assert not (tmp_path / "out").exists()
 
@@ -122,7 +122,7 @@ def test_texts_outside_the_vocabulary_are_reported(
     texts = {"sentence1": ["他昨天回家了"] * 120, "sentence2": ["It rained on Monday ."] * 120}
     replace_columns(modified_raw / "validation.parquet", **texts)
     tokenize(modified_raw, tiny(), tmp_path / "out", params(), 1)
-    rows = load_split(tmp_path / "out", "validation", "tokenize")["input_ids"][:]
+    rows = load_examples(tmp_path / "out", "validation")["input_ids"][:]
     unknown = sum(ids.count(load_tokenizer(tiny()).unk_token_id) for ids in rows)
     percentage = 100 * unknown / sum(map(len, rows))
     assert f"{percentage:.1f}% of the tokens unknown" in caplog.text

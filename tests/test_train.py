@@ -39,7 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized
 
 @pytest.fixture
 def task(tokenized: Callable[..., Path], tiny: TinyMaker) -> Task:
-    return read_task(tokenized(tiny()), "tokenize")
+    return read_task(tokenized(tiny()))
 
 
 def losses(out: Path) -> list[float]:
@@ -144,7 +144,7 @@ def test_max_train_samples_takes_a_sample_that_a_larger_one_contains(
     short_run: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
     assert report(short_run)["steps"] == 2, "20 pairs in batches of 16"
-    task, device = read_task(tokenized(tiny()), "tokenize"), Device("cpu", "fp32")
+    task, device = read_task(tokenized(tiny())), Device("cpu", "fp32")
 
     def sample(size: int, seed: int = 1) -> dict[int, int]:
         changed, _ = sections(params, max_train_samples=size, seed=seed)

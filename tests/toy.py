@@ -146,7 +146,7 @@ def predict(params: Params) -> None:
 def write_results(directory: Path, params: Params) -> None:
     import numpy as np
 
-    from pipeline.core.parquet import read_split
+    from pipeline.core.parquet import read_rows
     from pipeline.evaluation.predictions import write_predictions
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def write_results(directory: Path, params: Params) -> None:
     (directory / PROVENANCE).write_text(json.dumps(provenance))
     gain = 1 / 8 - (train.max_train_samples or ROWS["train"]) ** -0.5
     for split in task.predicted_splits:
-        examples = read_split(RAW, split, "download").slice(0, params.predict.max_samples)
+        examples = read_rows(RAW, split).slice(0, params.predict.max_samples)
         logits = []
         for row in examples.to_pylist():
             die, label = random.Random(f"{train.seed} {row['idx']}").random(), row.get("label", 0)

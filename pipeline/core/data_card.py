@@ -53,7 +53,7 @@ class DataCard:
 def read_data_card(directory: Path) -> DataCard:
     """Read the data card in an output of download. Raises UserError if it is missing or damaged."""
     card = TypeAdapter(DataCard)
-    return read_output(directory / DATA_CARD, "download", lambda path: card.validate_json(path.read_bytes()))
+    return read_output(directory / DATA_CARD, lambda path: card.validate_json(path.read_bytes()))
 
 
 def label_table(task: Task, card: DataCard) -> list[list[str]]:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from pipeline.core.paths import read_output
 
 
-def read_split(directory: Path, split: str, producer: str) -> pa.Table:
-    """Read `directory/split.parquet`, an output of the stage `producer`. Raises UserError if it is damaged."""
-    return read_output(directory / f"{split}.parquet", producer, pq.read_table)
+def read_rows(directory: Path, split: str) -> pa.Table:
+    """Read `directory/split.parquet`, an output of a stage. Raises UserError if it is missing or damaged."""
+    return read_output(directory / f"{split}.parquet", pq.read_table)
 
 
 def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, one_line
 
 _T = TypeVar("_T")
 
@@ -31,25 +31,24 @@ PROVENANCE = "provenance.json"  # in models/classifier, data/predictions and dat
 SOURCE = "source.json"  # in a directory of data or of a base model: its origin and checksums
 
 
-def require(path: Path, producer: str) -> Path:
-    """Return `path`, an output of the stage `producer`. Raises UserError if it does not exist."""
+def require(path: Path) -> Path:
+    """Return `path`, an output of a stage. Raises UserError if it does not exist."""
     if not path.exists():
-        raise UserError(f'{path} is missing. Run "dvc repro {producer}".')
+        raise UserError(f'{path} is missing. Run "dvc repro".')
     return path
 
 
-def read_output(path: Path, producer: str, read: Callable[[Path], _T]) -> _T:
-    """Read `path`, an output of the stage `producer`. Raises UserError if it is missing or damaged."""
+def read_output(path: Path, read: Callable[[Path], _T]) -> _T:
+    """Read `path`, an output of a stage. Raises UserError if it is missing or damaged."""
     try:
-        return read(require(path, producer))
+        return read(require(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f'{path} cannot be read: {reason}. Run "dvc repro --force {producer}".') from None
+        raise UserError(f'{path} cannot be read: {one_line(error)}. Run "dvc repro", which restores it.') from None
 
 
-def read_json(path: Path, producer: str) -> dict[str, Any]:
-    """Read a JSON object, an output of the stage `producer`. Raises UserError if it is missing or damaged."""
-    return read_output(path, producer, lambda file: dict(json.loads(file.read_text(encoding="utf-8"))))
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object, an output of a stage. Raises UserError if it is missing or damaged."""
+    return read_output(path, lambda file: dict(json.loads(file.read_text(encoding="utf-8"))))
 
 
 def users_path(text: str | Path) -> Path:

@@ -10,7 +10,6 @@ from pipeline.core.paths import read_output
 
 TASK = "task.json"  # in data/raw, data/tokenized, data/predictions and data/baseline
 TRAIN = "train"
-NO_LABEL = -100  # ignored by the losses of torch and by the Trainer
 
 # The values of `problem_type` in the config of a transformers model.
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
@@ -40,6 +39,18 @@ class Task:
     predicted_splits: list[str]
     unlabeled_splits: list[str] = field(default_factory=list)
     slice_columns: list[str] = field(default_factory=list)
+
+    @property
+    def is_single_label(self) -> bool:
+        return self.problem_type == "single_label_classification"
+
+    @property
+    def is_multi_label(self) -> bool:
+        return self.problem_type == "multi_label_classification"
+
+    @property
+    def is_regression(self) -> bool:
+        return self.problem_type == "regression"
 
     @property
     def splits(self) -> list[str]:
@@ -75,12 +86,12 @@ class Task:
     @property
     def binary(self) -> bool:
         """Whether the task has exactly two classes. The second one is the positive class."""
-        return self.problem_type == "single_label_classification" and len(self.labels) == 2
+        return self.is_single_label and len(self.labels) == 2
 
     @property
     def constant_baseline(self) -> str:
         """What the constant baseline predicts. With several labels, it is the more frequent of 0 and 1 for each."""
-        return "mean" if self.problem_type == "regression" else "majority"
+        return "mean" if self.is_regression else "majority"
 
     @property
     def outputs(self) -> int:
@@ -88,9 +99,9 @@ class Task:
 
     def format_label(self, label: Any, separator: str, if_empty: str) -> str:
         """Return a number, the name of a class, or the names of several labels (`if_empty` if it has none)."""
-        if self.problem_type == "regression":
+        if self.is_regression:
             return f"{label:g}"
-        if self.problem_type == "single_label_classification":
+        if self.is_single_label:
             return self.labels[int(label)]
         return separator.join(name for name, present in zip(self.labels, label, strict=True) if present) or if_empty
 
@@ -98,6 +109,6 @@ class Task:
         write_json(directory / TASK, asdict(self))
 
 
-def read_task(directory: Path, producer: str) -> Task:
-    """Read the task in an output of the stage `producer`. Raises UserError if it is missing or damaged."""
-    return read_output(directory / TASK, producer, lambda path: Task(**json.loads(path.read_text(encoding="utf-8"))))
+def read_task(directory: Path) -> Task:
+    """Read the task in an output of a stage. Raises UserError if it is missing or damaged."""
+    return read_output(directory / TASK, lambda path: Task(**json.loads(path.read_text(encoding="utf-8"))))

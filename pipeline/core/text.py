@@ -43,11 +43,16 @@ def closest_match(name: str, choices: Collection[str]) -> str | None:
     return next(iter(completions or difflib.get_close_matches(name, choices, n=1)), None)
 
 
+def did_you_mean(name: str, choices: Collection[str]) -> str:
+    """Return the end of a message: a question about the choice that the user most likely meant, or nothing."""
+    match = closest_match(name, choices)
+    return f' Did you mean "{match}"?' if match else ""
+
+
 def require_choice(key: str, name: str, choices: Collection[str]) -> None:
     """Raise UserError if a name in params.yaml is not one of the choices."""
     if name not in choices:
-        match = closest_match(name, choices)
-        hint = f" Did you mean {quoted(match)}?" if match else ""
+        hint = did_you_mean(name, choices)
         raise UserError(f"params.yaml: {key} must be one of {listing(choices, 20)}, got {quoted(name)}.{hint}")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, one_line
 
 
 def read_yaml(path: Path) -> Any:
@@ -14,7 +14,7 @@ def read_yaml(path: Path) -> Any:
     try:
         return load_yaml(path.read_text(encoding="utf-8"))
     except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path} cannot be read: {one_line(error)}") from None
 
 
 def load_yaml(text: str) -> Any:

@@ -101,11 +101,11 @@ def best_threshold(predictions: Predictions) -> float:
 def plots(task: Task, predictions: Predictions) -> dict[str, pd.DataFrame]:
     """Return the rows of each plot that applies to the split, with the columns of `PLOTS`."""
     labels, predicted = predictions.labels, predictions.predicted
-    if predictions.probability is None:
+    if task.is_regression:
         rows = pd.DataFrame({"label": labels, "prediction": predicted})
         return {"residuals": rows[:: len(rows) // _MAX_POINTS + 1]}
     tables = {"reliability": reliability(predictions)}
-    if labels.ndim == 1:
+    if task.is_single_label:
         names = np.array(task.labels)
         pairs = pd.DataFrame({"actual": names[labels], "predicted": names[predicted]})
         tables["confusion"] = pairs.value_counts(sort=False).reset_index(name="n")
@@ -120,10 +120,10 @@ def constant_predictions(task: Task, train_labels: Values, predictions: Predicti
     """
     n = len(predictions)
     proportions = train_labels.mean(axis=0)
-    if task.problem_type == "regression":
+    if task.is_regression:
         return replace(predictions, predicted=np.full(n, proportions), logits=np.full((n, 1), proportions))
     majority = (proportions >= 0.5).astype(int)
-    if task.problem_type == "single_label_classification":
+    if task.is_single_label:
         proportions = np.bincount(train_labels, minlength=task.outputs) / len(train_labels)
         majority = np.flatnonzero(proportions == proportions.max())[-1]
     repeated = np.broadcast_to(proportions, (n, task.outputs))

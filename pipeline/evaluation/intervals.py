@@ -185,7 +185,7 @@ def caveats(names: Sequence[str], task: Task, split: str, labels: Values, split_
     if split_type == "group" and task.name in ("custom", "hub"):  # Published corpora ignore data.split.
         sentences.append(f"The intervals are too narrow if {task.noun} in one group (data.split) resemble each other.")
     narrow = [METRICS[name].title for name in names if name in _NARROW_WITH_RARE_CLASSES]
-    if narrow and task.problem_type == "single_label_classification":
+    if narrow and task.is_single_label:
         counts = np.bincount(labels, minlength=task.outputs)
         if rare := [quoted(name) for name, n in zip(task.labels, counts, strict=True) if n < MIN_PER_CLASS]:
             reason = f"fewer than {MIN_PER_CLASS} {split} {task.noun} have these labels: {listing(rare)}"

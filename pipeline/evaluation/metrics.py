@@ -230,6 +230,6 @@ def scores(names: list[str], labels: Values, predictions: Values, probabilities:
 
 def is_defined(name: str, task: Task, labels: Values) -> bool:
     """Return whether the labels allow a perfect score. For example, F1 is always 0 if no example has class 1."""
-    probabilities = np.eye(task.outputs)[labels] if task.problem_type == "single_label_classification" else labels
+    probabilities = np.eye(task.outputs)[labels] if task.is_single_label else labels
     perfect = 0 if METRICS[name].is_error else 1
     return bool(np.isclose(METRICS[name].compute(labels, labels, probabilities), perfect))

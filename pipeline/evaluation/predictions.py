@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.core.parquet import read_split, to_numpy
+from pipeline.core.parquet import read_rows, to_numpy
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values, is_correct
 from pipeline.modeling.outputs import Logits, logits_to_predictions, logits_to_probabilities
@@ -69,9 +69,9 @@ def write_predictions(path: Path, task: Task, examples: pa.Table, logits: Logits
     pq.write_table(examples, path)
 
 
-def load_predictions(directory: Path, split: str, task: Task, producer: str = "predict") -> Predictions:
-    """Read `directory/split.parquet`, which the stage `producer` wrote."""
-    table = read_split(directory, split, producer)
+def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
+    """Read `directory/split.parquet`, which `write_predictions` wrote."""
+    table = read_rows(directory, split)
     outputs = [f"logit_{output}" for output in range(task.outputs)]
     logits = np.column_stack([to_numpy(table[name]) for name in outputs])
     return Predictions(
@@ -106,7 +106,7 @@ def label_probability(probability: Floats, labels: Values) -> Floats:
 def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:
     """Count the examples with a label that the runs of one side get right more often than the runs of the other."""
     # Numbers and ranks change for every example.
-    if task.problem_type == "regression" or METRICS[task.metrics[0]].is_ranking:
+    if task.is_regression or METRICS[task.metrics[0]].is_ranking:
         return len(a[0])
     correct_a, correct_b = (np.mean([run.labels == run.predicted for run in runs], axis=0) for runs in (a, b))
     return int((correct_a != correct_b).reshape(len(a[0]), -1).any(axis=1).sum())

@@ -237,7 +237,9 @@ def _tables(result: Comparison) -> dict[str, pd.DataFrame]:
 def _example_lines(result: Comparison) -> list[str]:
     """Describe three of the fixed and three of the broken examples. In Markdown, the lines are lists."""
     task, total = result.a.task, len(result.a.runs[0].predictions[result.split])
-    quantity, show = ("probability of the label", "{:.2f}".format) if task.labels else ("prediction", format_number)
+    quantity, show = (
+        ("prediction", format_number) if task.is_regression else ("probability of the label", "{:.2f}".format)
+    )
     lines = []
     for title, examples in {"Better in B": result.fixed, "Worse in B": result.broken}.items():
         lines.append(f"{title}: {len(examples):,} of {total:,} {result.split} {task.noun}, with the {quantity}")

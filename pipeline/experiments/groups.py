@@ -50,7 +50,7 @@ def run_sizes(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> d
         log.warning("the answer to how much more rows would help will be unknown, because %s", _TOO_FEW)
     settings = [overrides, *([*overrides, f"{SIZE}={size}"] for size in sizes[1:])]
     sides = run_seeds(seeds, settings, jobs)
-    if sides[0].runs[0].origin["data"] != hash_record(read_json(RAW / SOURCE, "download")):
+    if sides[0].runs[0].origin["data"] != hash_record(read_json(RAW / SOURCE)):
         raise UserError(f'{RAW} is not the data of the runs. Run "dvc repro download" and this command again.')
     return dict(zip(sizes[::-1], sides[::-1], strict=True))
 

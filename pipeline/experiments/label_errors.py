@@ -29,7 +29,7 @@ def rank(task: Task, predictions: Predictions) -> pd.DataFrame:
     loss = losses(task.problem_type, predictions.logits, labels).reshape(len(texts), -1).mean(axis=1)
     suspects = np.argsort(-loss, kind="stable")[: np.clip(len(texts) // 10, 50, 1000)]
     # Two numbers of a regression are different labels if they are more than half a standard deviation apart.
-    tolerance = labels.std() / 2 if task.problem_type == "regression" else 0
+    tolerance = labels.std() / 2 if task.is_regression else 0
     nearest = _nearest_with_another_label(texts, labels.reshape(len(texts), -1), tolerance, suspects)
     format_label = partial(task.format_label, separator="|", if_empty=NO_LABELS)
     columns = {

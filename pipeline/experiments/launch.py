@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.messages import UserError, log
+from pipeline.core.messages import UserError, log, one_line
 from pipeline.core.paths import PARAMS, users_path
 from pipeline.core.stage import code_digest, digest, leaves
 from pipeline.core.yaml12 import read_yaml
@@ -35,7 +35,7 @@ def git(*arguments: str | Path) -> str:
     """Return what a git command prints. Raises UserError with git's own words if it fails."""
     done = subprocess.run(["git", *arguments], capture_output=True, text=True)
     if done.returncode:
-        raise UserError(f"git {' '.join(map(str, arguments))} failed: {' '.join(done.stderr.split())}")
+        raise UserError(f"git {' '.join(map(str, arguments))} failed: {one_line(done.stderr)}")
     return done.stdout
 
 

@@ -125,9 +125,9 @@ def _read_run(name: str, commit: str | None, linear: bool) -> Run:
     output, stages = (LINEAR, LINEAR_STAGES) if linear else (PREDICTIONS, STAGES)
     with tempfile.TemporaryDirectory() as scratch:
         directory = output if commit is None else _fetch(name, commit, output, Path(scratch))
-        task = with_compared_metrics(read_task(directory, stages[-1]), load_params().evaluate.metrics)
-        provenance = read_json(directory / PROVENANCE, stages[-1])
-        predictions = {split: load_predictions(directory, split, task, stages[-1]) for split in task.scored_splits}
+        task = with_compared_metrics(read_task(directory), load_params().evaluate.metrics)
+        provenance = read_json(directory / PROVENANCE)
+        predictions = {split: load_predictions(directory, split, task) for split in task.scored_splits}
     lock = LOCK.read_text(encoding="utf-8") if commit is None else git("show", f"{commit}:{LOCK}")
     return Run(name, task, _origin(load_yaml(lock)["stages"], stages, provenance), predictions)
 

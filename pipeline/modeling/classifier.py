@@ -29,9 +29,7 @@ class InferenceSettings(NamedTuple):
 
 def read_settings(directory: Path) -> InferenceSettings:
     """Read the settings of a model that the stage train wrote. Raises UserError if they are missing or damaged."""
-    return read_output(
-        directory / SETTINGS, "train", lambda path: InferenceSettings(**json.loads(path.read_text(encoding="utf-8")))
-    )
+    return read_output(directory / SETTINGS, lambda path: InferenceSettings(**json.loads(path.read_bytes())))
 
 
 class Classifier:

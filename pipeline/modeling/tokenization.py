@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, one_line
 
 LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
@@ -18,8 +18,7 @@ def reading_model(directory: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{directory} cannot be loaded: {reason}") from error
+        raise UserError(f"{directory} cannot be loaded: {one_line(error)}") from error
 
 
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:

@@ -24,7 +24,7 @@ def headline(results: Results) -> str:
     task, scores = results.task, results.evaluation[results.task.verdict_split]
     name, examples = task.metrics[0], f"{scores['n']:,} {task.verdict_split} {task.noun}"
     score, title = with_unit(scores[name], name), METRICS[name].title
-    if name == "accuracy" and task.problem_type == "single_label_classification":
+    if name == "accuracy" and task.is_single_label:
         return f"The model is right on {score} of {examples}"
     return f"{title[0].upper()}{title[1:]} of {score} on {examples}"
 
@@ -93,7 +93,7 @@ def calibration(results: Results) -> str:
     }
     verdict = next((verdict for verdict, holds in verdicts.items() if holds), "No sign of over- or underconfidence")
     numbers = f"mean confidence is {details['confidence']:.1%}, and {right:.1%} of the predictions"
-    if predictions.labels.ndim == 2:  # The simulation does not know that the labels of an example share their errors.
+    if results.task.is_multi_label:  # The simulation does not know that the labels of an example share their errors.
         return f"The {numbers}, one for each {results.task.singular_noun} and label, are right."
     return f"{verdict}: the {numbers} are right."
 

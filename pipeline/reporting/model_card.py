@@ -12,7 +12,7 @@ def model_card(results: Results) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     task, data, checkpoint = results.task, results.provenance["data"], results.provenance["checkpoint"]
-    dataset, is_regression = data.get("dataset"), task.problem_type == "regression"
+    dataset = data.get("dataset")
     eval_results = [
         EvalResult(
             task_type="text-classification", dataset_type=dataset or task.name, dataset_name=results.data_name,
@@ -26,11 +26,11 @@ def model_card(results: Results) -> str:
         base_model=None if checkpoint["revision"] is None else checkpoint["checkpoint"],
         datasets=[dataset] if dataset else None, eval_results=eval_results,
         language=data.get("language"), license=checkpoint.get("license"), library_name="transformers",
-        model_name=f"{results.data_name} {'regressor' if is_regression else 'classifier'}",
+        model_name=f"{results.data_name} {'regressor' if task.is_regression else 'classifier'}",
         pipeline_tag="text-classification",
     )  # fmt: skip
     scores = score_table(results).reset_index(names=["split", "metric"])
-    sentences = (findings.errors,) if is_regression else (findings.classes, findings.calibration)
+    sentences = (findings.errors,) if task.is_regression else (findings.classes, findings.calibration)
     return TEMPLATES.get_template("model_card.md.jinja").render(
         results=results, task=task, provenance=results.provenance, front_matter=front_matter.to_yaml(),
         limits=[escaped(sentence(results)) for sentence in sentences],

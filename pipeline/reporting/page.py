@@ -68,9 +68,9 @@ def _pictures(results: Results) -> Iterator[tuple[str, Markup, str]]:
     direction = " (lower is better)" if METRICS[name].is_error else ""
     yield f"{METRICS[name].title} with its 95% interval{direction}", charts.scores(pd.DataFrame(models).T, name), ""
     drawn = plots(task, results.predictions[split])
-    if task.problem_type == "regression":
+    if task.is_regression:
         yield "Predictions against labels", charts.plot("residuals", drawn["residuals"]), ""
-    elif task.problem_type == "multi_label_classification":
+    elif task.is_multi_label:
         f1 = results.classes["f1"].dropna().sort_values(kind="stable")[:_MAX_LABELS]
         labels = [(*bar, f"{bar[1]:.1%}") for bar in f1.items()]
         yield "F1 of each label, worst first", _MACROS.bars(labels, "model"), findings.classes(results)
@@ -95,15 +95,15 @@ def _sections(results: Results) -> Iterator[Section]:
     body = [table(_epochs(results), "The scores are those on validation", "{:.4f}".format)]
     picture = charts.losses(results.history, results.training["kept_epoch"])
     yield Section("Learning", findings.learning(results), body, picture)
-    if task.problem_type == "regression":
+    if task.is_regression:
         picture = charts.errors(predictions.predicted - predictions.labels)
         yield Section("Errors", findings.errors(results), [], picture)
     else:
         scores = results.classes.rename(columns={"n": task.noun, "f1": "F1"}).astype({task.noun: int})
         body = [table(scores, f"In percent, on {split}", METRICS["f1_macro"].format)]
-        yield Section("Labels" if predictions.labels.ndim == 2 else "Confusion", findings.classes(results), body)
+        yield Section("Labels" if task.is_multi_label else "Confusion", findings.classes(results), body)
         drawn = plots(task, predictions)
-        lowest_confidence = 0.5 if task.binary or predictions.labels.ndim == 2 else 0.0
+        lowest_confidence = 0.5 if task.binary or task.is_multi_label else 0.0
         picture = charts.plot("reliability", drawn["reliability"], lowest_confidence)
         note = "Confidence is the probability of the prediction. On the dashed line, it is equal to the accuracy. "
         note += findings.certain_predictions(results)

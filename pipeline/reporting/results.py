@@ -51,18 +51,18 @@ class Results:
 def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, name: str, split_type: str) -> Results:
     """Read the outputs of the other stages. Raises UserError if one is missing or damaged."""
 
-    def read_details(path: Path, producer: str) -> dict[str, Any]:
-        return read_output(path, producer, lambda file: parse_details(file.read_text(encoding="utf-8")))
+    def read_details(path: Path) -> dict[str, Any]:
+        return read_output(path, lambda file: parse_details(file.read_text(encoding="utf-8")))
 
-    diagnostics = read_details(metrics / "diagnostics.json", "evaluate")
-    task = replace(read_task(predictions, "predict"), metrics=diagnostics["metrics"])
+    diagnostics = read_details(metrics / "diagnostics.json")
+    task = replace(read_task(predictions), metrics=diagnostics["metrics"])
     return Results(
         data_name=name, split_type=split_type, task=task, card=read_data_card(raw),
         predictions={split: load_predictions(predictions, split, task) for split in task.verdict_split_first},
-        evaluation=read_json(metrics / "evaluation.json", "evaluate"), diagnostics=diagnostics,
-        training=read_details(metrics / "train.json", "train"),
-        history=read_output(metrics / "plots" / "history.csv", "train", pd.read_csv),
-        lengths=read_json(tokenized / "lengths.json", "tokenize"),
-        tokenization=read_json(tokenized / TOKENIZATION, "tokenize"),
-        provenance=read_json(predictions / PROVENANCE, "predict"),
+        evaluation=read_json(metrics / "evaluation.json"), diagnostics=diagnostics,
+        training=read_details(metrics / "train.json"),
+        history=read_output(metrics / "plots" / "history.csv", pd.read_csv),
+        lengths=read_json(tokenized / "lengths.json"),
+        tokenization=read_json(tokenized / TOKENIZATION),
+        provenance=read_json(predictions / PROVENANCE),
     )  # fmt: skip

@@ -22,7 +22,7 @@ _WORD = re.compile(r"\w+(?:[.,'’]\w+)*")  # noqa: RUF001
 
 def slice_metric(task: Task) -> str:
     """Return the metric by which slices are judged."""
-    if task.problem_type == "regression":
+    if task.is_regression:
         return "rmse"  # A correlation is low wherever the labels hardly differ.
     is_slow = METRICS[task.metrics[0]].is_ranking and len(task.labels) > 2  # It takes seconds for each slice.
     return "accuracy" if is_slow else task.metrics[0]

@@ -84,9 +84,9 @@ def describe(task: Task, splits: Mapping[str, pd.DataFrame], card: DataCard) -> 
 
 
 def _label_name(task: Task, label: Any) -> str:
-    if task.problem_type == "multi_label_classification":
+    if task.is_multi_label:
         return str([name for name, bit in zip(task.labels, label, strict=True) if bit])
-    return literal(task.labels[int(label)]) if task.labels else f"{label:g}"
+    return f"{label:g}" if task.is_regression else literal(task.labels[int(label)])
 
 
 def _first_row(rows: pd.DataFrame, labels: NDArray[Any], number: int) -> str:
@@ -97,16 +97,16 @@ def _first_row(rows: pd.DataFrame, labels: NDArray[Any], number: int) -> str:
 
 def _count_labels(task: Task, rows: pd.DataFrame) -> list[int]:
     """Return how many rows have each class or label."""
-    if "label" not in rows or task.problem_type == "regression":
+    if "label" not in rows or task.is_regression:
         return []
     labels = np.array(rows["label"].tolist(), dtype=np.int64)
-    counts = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=len(task.labels))
+    counts = labels.sum(axis=0) if task.is_multi_label else np.bincount(labels, minlength=len(task.labels))
     return [int(count) for count in counts]
 
 
 def _summarize(task: Task, rows: pd.DataFrame) -> dict[str, float]:
     """Return statistics of the targets of a regression."""
-    if "label" not in rows or task.problem_type != "regression":
+    if "label" not in rows or not task.is_regression:
         return {}
     targets = rows["label"].astype(float)
     return {"mean": targets.mean(), "std": targets.std(), "min": targets.min(), "max": targets.max()}

@@ -11,9 +11,9 @@ from typing import Any
 
 from huggingface_hub import snapshot_download
 
-from pipeline.core.messages import UserError, log
+from pipeline.core.messages import UserError, log, one_line
 from pipeline.core.paths import BASE_MODELS, users_path
-from pipeline.sources.fetch import describe_error, file_sha256, hub_errors, local_file, mirror_directory, require_sha256
+from pipeline.sources.fetch import file_sha256, hub_errors, local_file, mirror_directory, require_sha256
 
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2@1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
 # Base models whose names need no commit, with the sha256 of each file.
@@ -158,5 +158,5 @@ def _make_tokenizer(model: Path, vocabulary: list[str], checkpoint: str) -> None
             raise ValueError(f"the tokenizer would have only {len(tokenizer)} tokens")
         tokenizer.save_pretrained(model)
     except Exception as error:  # tokenizers raises plain Exceptions, and damaged files can cause almost any other.
-        reason = describe_error(error)
+        reason = one_line(error)
         raise UserError(f"{checkpoint}: tokenizer.json cannot be made from {vocabulary[0]}: {reason}.") from error

@@ -134,7 +134,7 @@ def drop_incomplete(
 
 def _describe_labels(rows: pd.DataFrame, task: Task) -> str:
     """Format the number of rows of each class. If most dropped rows have the same class, the data changes."""
-    if task.problem_type != "single_label_classification" or "label" not in rows or rows["label"].isna().all():
+    if not task.is_single_label or "label" not in rows or rows["label"].isna().all():
         return ""
     counts = rows["label"].dropna().astype(int).value_counts()
     return "; their labels: " + listing(f"{literal(task.labels[label])} {count:,}" for label, count in counts.items())

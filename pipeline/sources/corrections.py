@@ -10,7 +10,7 @@ import pandas as pd
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN, Task
-from pipeline.core.text import closest_match, listing, literal
+from pipeline.core.text import did_you_mean, listing, literal
 from pipeline.sources.corpus import Corpus, rows_sha256
 from pipeline.sources.folds import labeled_rows
 from pipeline.sources.tables import read_bytes, read_table
@@ -66,12 +66,12 @@ def _words(row: Any, task: Task) -> list[str]:
 
 def _parse(place: str, correct_label: str, task: Task) -> Any:
     """Return a correct label as a number, the number of a class, or 0 and 1 for each label."""
-    if task.problem_type == "regression":
+    if task.is_regression:
         number = pd.to_numeric(correct_label, errors="coerce")
         if not np.isfinite(number):
             raise UserError(f"{place}: correct_label must be a number, got {literal(correct_label)}.")
         return float(number)
-    if task.problem_type == "single_label_classification":
+    if task.is_single_label:
         return _class_number(place, correct_label, task.labels)
     names = [] if correct_label == NO_LABELS else correct_label.split("|")
     numbers = [_class_number(place, name.strip(), task.labels) for name in names]
@@ -83,8 +83,7 @@ def _class_number(place: str, name: str, labels: list[str]) -> int:
     exact = [label for label in labels if label == name]
     matches = exact or [label for label in labels if _simplify(label) == _simplify(name)]
     if len(matches) != 1:
-        match = closest_match(name, labels)
-        hint = f' Did you mean "{match}"?' if match else ""
+        hint = did_you_mean(name, labels)
         raise UserError(f"{place}: correct_label must be one of {listing(labels)}, got {literal(name)}.{hint}")
     return labels.index(matches[0])
 

@@ -64,5 +64,5 @@ def _require_rows(splits: dict[str, pd.DataFrame], task: Task) -> None:
     for split, rows in splits.items():
         if rows.empty:
             raise UserError(f"{split} would have no rows. {remedy}")
-    if task.problem_type == "single_label_classification" and splits[TRAIN]["label"].nunique() < 2:
+    if task.is_single_label and splits[TRAIN]["label"].nunique() < 2:
         raise UserError(f"train would have only one class. {remedy}")

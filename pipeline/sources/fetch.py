@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, one_line
 from pipeline.core.paths import users_path
 
 _REMEDY = (
@@ -92,12 +92,7 @@ def hub_errors(subject: str) -> Iterator[None]:
             raise
         # The client raises LocalEntryNotFoundError from the error that says why it could not download the file.
         cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else error
-        reason = describe_error(cause or error)
+        reason = one_line(cause or error)
         if isinstance(cause, HfHubHTTPError):
             reason = f"the Hub answered {cause.response.status_code} {cause.response.reason_phrase}"
         raise UserError(f"{subject}: {reason}. {_REMEDY}") from None
-
-
-def describe_error(error: BaseException) -> str:
-    """Return the message of an exception on one line, without its final period, or its type if it has no message."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

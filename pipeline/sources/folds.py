@@ -35,7 +35,7 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
     groups = _groups(rows, corpus.task.text_columns)
     labels = label_strata(rows["label"], corpus.task.problem_type)
     folds = _fold_numbers(groups, labels, k, split.seed)
-    for label in np.unique(labels) if corpus.task.problem_type == "single_label_classification" else ():
+    for label in np.unique(labels) if corpus.task.is_single_label else ():
         if len(np.unique(folds[labels == label])) == 1:
             raise UserError(
                 f'data.split.fold: all rows with the label "{corpus.task.labels[label]}" are in the same fold, because '

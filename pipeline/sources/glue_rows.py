@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from pipeline.core.messages import UserError, log
+from pipeline.core.messages import UserError, log, one_line
 from pipeline.core.task import Task
 from pipeline.core.text import literal
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, drop_incomplete, published_origin, rows_sha256
-from pipeline.sources.fetch import describe_error, download_file, local_file, mirror_directory, require_sha256
+from pipeline.sources.fetch import download_file, local_file, mirror_directory, require_sha256
 from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, glue_task
 
 # The original files of MRPC (Dolan & Brockett 2005).
@@ -75,7 +75,7 @@ def _published_rows(task: Task, splits: dict[str, pd.DataFrame], source: str) ->
 
 def _encode(task: Task, labels: pd.Series, place: str) -> pd.Series:
     """Return class numbers, or scores from 0 to 5. Raises UserError for any other label."""
-    if task.labels:
+    if task.is_single_label:
         by_name = {name: number for number, name in enumerate(task.labels)}
         by_label = by_name | {str(number): number for number in by_name.values()}
         numbers = labels.map(by_label)
@@ -87,7 +87,7 @@ def _encode(task: Task, labels: pd.Series, place: str) -> pd.Series:
     if not is_valid.all():
         label = labels[~is_valid].iloc[0]
         raise UserError(f"{place} has the label {literal(label)}, but a label must be {expected}. Replace its files.")
-    return numbers.astype(int) if task.labels else numbers
+    return numbers.astype(int) if task.is_single_label else numbers
 
 
 def _read_mrpc(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
@@ -153,7 +153,7 @@ def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -
             quoting=csv.QUOTE_NONE, lineterminator="\n", skip_blank_lines=False,
         )  # fmt: skip
     except ValueError as error:  # This includes the errors of pandas, and text that is not UTF-8.
-        raise UserError(f"{path} is not the published file: {describe_error(error)}. Replace it.") from None
+        raise UserError(f"{path} is not the published file: {one_line(error)}. Replace it.") from None
     if missing := [name for name in columns if name not in rows]:
         raise UserError(f"{path} is not the published file: it has no column {', '.join(missing)}. Replace it.")
     return rows[columns]

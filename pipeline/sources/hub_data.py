@@ -7,13 +7,13 @@ from tempfile import TemporaryDirectory
 from datasets import DatasetBuilder, Features, load_dataset_builder
 from huggingface_hub import get_cached_repo_tree, snapshot_download
 
-from pipeline.core.messages import UserError, log
+from pipeline.core.messages import UserError, log, one_line
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing, quoted
 from pipeline.params import DataParams
 from pipeline.sources.columns import log_columns
 from pipeline.sources.corpus import Corpus, make_corpus, published_origin
-from pipeline.sources.fetch import describe_error, download_file, hub_errors
+from pipeline.sources.fetch import download_file, hub_errors
 from pipeline.sources.file_format import DELIMITERS, FileFormat
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
 from pipeline.sources.tables import FORMATS, Table, concat, data_suffix, name_classes, read_table
@@ -62,7 +62,7 @@ def _find_files(dataset: str, config: str | None) -> tuple[DatasetBuilder, dict[
         try:
             builder = load_dataset_builder(str(directory), config, cache_dir=temporary)
         except Exception as error:  # It passes on the errors of many other packages.
-            reason = describe_error(error).replace(str(directory), name)[:300]
+            reason = one_line(error).replace(str(directory), name)[:300]
             raise UserError(
                 f"{dataset} cannot be loaded with data.config={quoted(config)} (in init, --config): {reason}."
             ) from None

@@ -103,7 +103,7 @@ def _assign(
         return _whole_groups(hash_column(values) if shared is None else groups_by_text(shared), counts)
     strata = label_strata(rows["label"], task.problem_type) if values is None else pd.factorize(values)[0]
     names = _proportional(strata, counts, split.seed)
-    if task.problem_type == "single_label_classification":
+    if task.is_single_label:
         _keep_classes_in_train(names, rows["label"].to_numpy(dtype=np.int64))
     return names
 

@@ -20,7 +20,7 @@ from datasets import ClassLabel, Dataset, Features
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output, require_file_path
-from pipeline.core.text import closest_match, listing, literal
+from pipeline.core.text import did_you_mean, listing, literal
 from pipeline.sources.file_format import DEFAULT_FORMAT, DELIMITERS, FileFormat
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
@@ -52,9 +52,7 @@ class Table:
         """Raise UserError if a column is missing."""
         for name in names:
             if name not in self.rows:
-                match = closest_match(name, [*self.rows])
-                hint = f' Did you mean "{match}"?' if match else ""
-                columns = listing(self.rows, 20)
+                columns, hint = listing(self.rows, 20), did_you_mean(name, [*self.rows])
                 raise UserError(f'{self.source} has no column "{name}". Its columns are: {columns}.{hint}')
 
     def texts(self, name: str) -> pd.Series:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from transformers import TrainingArguments
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, one_line
 from pipeline.core.task import Task
 from pipeline.core.text import quoted, require_choice
 from pipeline.evaluation.metrics import SCORES
@@ -30,7 +30,7 @@ def rejecting_values() -> Iterator[None]:
     try:
         yield
     except (AttributeError, ImportError, KeyError, NotImplementedError, TypeError, ValueError) as error:
-        raise UserError(f"params.yaml: a value of train is rejected: {' '.join(str(error).split())}") from error
+        raise UserError(f"params.yaml: a value of train is rejected: {one_line(error)}") from error
 
 
 def training_arguments(
@@ -84,7 +84,7 @@ def training_arguments(
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise UserError(f"params.yaml: train.training_args.{name}: {reason}, got {quoted(value)}.") from None
-    if params.training_args.get("label_smoothing_factor") and task.problem_type != "single_label_classification":
+    if params.training_args.get("label_smoothing_factor") and not task.is_single_label:
         raise UserError(f"params.yaml: label_smoothing_factor does not apply to a {task.problem_type}. Remove it.")
     if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default, a lower score is better.
         kwargs = params.training_args.get("lr_scheduler_kwargs") or {}

@@ -11,7 +11,7 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from pipeline.core.dataset_files import load_split
+from pipeline.core.dataset_files import load_examples
 from pipeline.core.task import Task
 from pipeline.modeling import distributed
 from pipeline.modeling.device import Device
@@ -48,8 +48,8 @@ class TrainInputs:
 
 def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
     """Load the tokenized examples and the base model. Raises UserError if one of them cannot be loaded."""
-    training = load_split(tokenized, "train", "tokenize")
-    validation = load_split(tokenized, "validation", "tokenize")
+    training = load_examples(tokenized, "train")
+    validation = load_examples(tokenized, "validation")
     if params.max_train_samples is not None and params.max_train_samples < len(training):
         labels = np.asarray(training.with_format("numpy")["labels"][:])
         training = training.select(nested_sample(labels, params.max_train_samples, params.seed))
@@ -59,13 +59,13 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     tokenizer = load_tokenizer(pretrained)
     set_seed(params.seed)  # Before the model is loaded, because its head may be newly initialized.
     config: dict[str, Any] = {"num_labels": 1}
-    if task.labels:
+    if not task.is_regression:
         label2id = {name: number for number, name in enumerate(task.labels)}
         config = {"id2label": dict(enumerate(task.labels)), "label2id": label2id}
     # GPT-2, Llama and others use the padding token to find the last token of a text.
     config |= {"problem_type": task.problem_type, "pad_token_id": tokenizer.pad_token_id}
     model = load_base_model(pretrained, device.type, **config)
-    scale = standardize_labels(model, labels) if task.problem_type == "regression" else 1.0
+    scale = standardize_labels(model, labels) if task.is_regression else 1.0
     effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
     lengths = columns["length"][:] if params.group_by_length else None
     return TrainInputs(

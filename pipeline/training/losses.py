@@ -53,7 +53,7 @@ def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task
     the number of examples without the label, divided by the number with it. A class that a mapping does not name, and
     one that no example has, gets the weight 1. Raises UserError for a regression, and for an unknown class.
     """
-    if task.problem_type == "regression":
+    if task.is_regression:
         raise UserError("params.yaml: train.class_weights must be null for a regression.")
     if setting != "balanced":
         if unknown := [name for name in setting if name not in task.labels]:
@@ -62,7 +62,7 @@ def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task
                 f"classes are {listing(task.labels)}."
             )
         return torch.tensor([float(setting.get(name, 1)) for name in task.labels])
-    if task.problem_type == "single_label_classification":
+    if task.is_single_label:
         counts = np.bincount(labels, minlength=len(task.labels))
         balanced = len(labels) / (len(counts) * np.maximum(counts, 1))
     else:

@@ -12,7 +12,7 @@ from pipeline.modeling.outputs import logits_to_predictions, logits_to_probabili
 
 def compute_metrics(task: Task, logits: NDArray[np.float32], labels: Values) -> dict[str, float]:
     """Return the task's metrics, the `loss`, and the number of `distinct_predictions`."""
-    if task.problem_type == "multi_label_classification":
+    if task.is_multi_label:
         labels = labels.astype(np.int64)  # They are floats for the loss, but the metrics need integers.
     predictions = logits_to_predictions(task.problem_type, logits)
     probabilities = logits_to_probabilities(task.problem_type, logits)
@@ -29,8 +29,8 @@ def task_metric(task: Task) -> evaluate.Metric:
 
     class TaskMetric(evaluate.Metric):  # type: ignore[misc]
         def _info(self) -> evaluate.MetricInfo:
-            value = datasets.Value("float64" if task.problem_type == "regression" else "int64")
-            example = datasets.List(value) if task.problem_type == "multi_label_classification" else value
+            value = datasets.Value("float64" if task.is_regression else "int64")
+            example = datasets.List(value) if task.is_multi_label else value
             features = datasets.Features(predictions=example, references=example)
             return evaluate.MetricInfo("The metrics of the task", citation="", features=features)
 
