@@ -1,5 +1,6 @@
 """Compute scores with confidence intervals, calibration, and plot data."""
 
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from pipeline.modeling.outputs import loss
 from pipeline.params import Params
 
 
-def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: list[str] | None = None) -> None:
+def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: Sequence[str] | None = None) -> None:
     """Write evaluation.json and diagnostics.json to `metrics`, and the plots to `metrics/plots`.
 
     evaluation.json has, for each split with labels, the metrics by which models are compared, the loss, and the metrics

@@ -94,6 +94,10 @@ Processes = Annotated[int, Field(ge=1, le=1024)]
 # In ["bad=2", "good=1"], the numbers are text.
 ClassWeight = Annotated[float, Field(gt=0, strict=False), BeforeValidator(_reject_boolean)]
 Precision = Literal["fp32", "fp16", "bf16"]
+Metric = Literal[
+    "accuracy", "balanced_accuracy", "f1", "f1_macro", "f1_micro", "matthews_correlation", "pearson", "rmse", "roc_auc",
+    "spearmanr",
+]  # fmt: skip
 
 
 # The only values of these keys of train that the engine "loop" supports. It supports all values of the other keys.
@@ -159,46 +163,51 @@ class DataParams(Section):
         return self
 
     def _check_hub(self) -> None:
-        pinned = re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", self.dataset or "")
-        requirement = 'must be OWNER/NAME@<40-hex commit>, as "python -m pipeline.pin --dataset NAME" prints it'
-        _require(bool(pinned), "data.dataset", requirement, self.dataset)
-        known = self.splits is None or {"train"} <= self.splits.keys() <= {"train", "validation", "test"}
-        requirement = "must say which split of the dataset is train, and may do so for validation and test"
-        _require(known, "data.splits", requirement, self.splits)
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", self.dataset or ""):
+            form = 'OWNER/NAME@<40-hex commit>, as "python -m pipeline.pin --dataset NAME" prints it'
+            raise _mistake("data.dataset", f"must be {form}", self.dataset)
+        if self.splits is not None and not {"train"} <= self.splits.keys() <= {"train", "validation", "test"}:
+            requirement = "must say which split of the dataset is train, and may do so for validation and test"
+            raise _mistake("data.splits", requirement, self.splits)
 
     def _check_columns(self) -> None:
-        texts, labels, names = self.text_column_names, self.label_column_name, self.id2label
-        _require(len(texts) in (1, 2), "data.text_column_names", "must name one column, or two for pairs", texts)
-        used = [*texts, *self.slice_columns]
-        requirement = f"must not contain a column that the pipeline writes ({_RESERVED_COLUMNS})"
+        texts, labels = self.text_column_names, self.label_column_name
+        if len(texts) not in (1, 2):
+            raise _mistake("data.text_column_names", "must name one column, or two for pairs", texts)
         for key, columns in (("text_column_names", texts), ("slice_columns", self.slice_columns)):
-            is_free = not any(re.fullmatch(_RESERVED_COLUMNS, column) for column in columns)
-            _require(is_free, f"data.{key}", requirement, columns)
-        used += [labels] if isinstance(labels, str) else labels
-        repeated = sorted({name for name in used if used.count(name) > 1})
-        _require(not repeated, "data", "must not name a column twice, as text, label or slice", repeated)
-        if isinstance(labels, list):
+            if any(re.fullmatch(_RESERVED_COLUMNS, column) for column in columns):
+                requirement = f"must not contain a column that the pipeline writes ({_RESERVED_COLUMNS})"
+                raise _mistake(f"data.{key}", requirement, columns)
+        used = [*texts, *self.slice_columns, *([labels] if isinstance(labels, str) else labels)]
+        if repeated := sorted({name for name in used if used.count(name) > 1}):
+            raise _mistake("data", "must not name a column twice, as text, label or slice", repeated)
+        if isinstance(labels, list) and len(labels) < 2:
             requirement = "must be a name, or a list of at least two columns that contain 0 or 1"
-            _require(len(labels) > 1, "data.label_column_name", requirement, labels)
-            allowed = self.problem_type in (None, "multi_label_classification")
+            raise _mistake("data.label_column_name", requirement, labels)
+        if isinstance(labels, list) and self.problem_type not in (None, "multi_label_classification"):
             requirement = 'must be null or "multi_label_classification" if data.label_column_name is a list'
-            _require(allowed, "data.problem_type", requirement, self.problem_type)
-        if names is not None:
-            values = names if isinstance(names, list) else list(names.values())
-            distinct = len(values) > 1 and len(set(values)) == len(values)
-            _require(distinct, "data.id2label", "must have at least two names, which must all differ", names)
-            if isinstance(labels, list):
-                complete = len(values) == len(labels) if isinstance(names, list) else set(names) == set(labels)
-                _require(complete, "data.id2label", f"must have one name for each of {quoted(labels)}", names)
+            raise _mistake("data.problem_type", requirement, self.problem_type)
+        if self.id2label is not None:
+            self._check_names(self.id2label)
+
+    def _check_names(self, id2label: dict[str, str] | list[str]) -> None:
+        columns, names = self.label_column_name, id2label
+        if isinstance(id2label, dict):
+            names = list(id2label.values())
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise _mistake("data.id2label", "must have at least two names, which must all differ", id2label)
+        keys = id2label if isinstance(id2label, dict) else columns
+        if isinstance(columns, list) and (len(names) != len(columns) or set(keys) != set(columns)):
+            raise _mistake("data.id2label", f"must have one name for each of {quoted(columns)}", id2label)
 
     def _check_split(self) -> None:
         fractions = self.split.fractions
-        valid = len(fractions) == 3 and min(fractions) >= 0 and fractions[0] > 0 and abs(sum(fractions) - 1) < 1e-6
-        requirement = "must be fractions of train (above 0), validation and test that sum to 1"
-        _require(valid, "data.split.fractions", requirement, fractions)
-        valid = self.split.type != "datetime" or self.split.column is not None
-        requirement = 'must name the column with the times if data.split.type is "datetime"'
-        _require(valid, "data.split.column", requirement, None)
+        if len(fractions) != 3 or min(fractions) < 0 or fractions[0] == 0 or abs(sum(fractions) - 1) > 1e-6:
+            requirement = "must be fractions of train (above 0), validation and test that sum to 1"
+            raise _mistake("data.split.fractions", requirement, fractions)
+        if self.split.type == "datetime" and self.split.column is None:
+            requirement = 'must name the column with the times if data.split.type is "datetime"'
+            raise _mistake("data.split.column", requirement, None)
 
 
 def _reject_output(checkpoint: str) -> str:
@@ -233,7 +242,7 @@ class TrainParams(Section):
     warmup_ratio: Annotated[float, Field(ge=0, lt=1)]
     lr_scheduler_type: Literal[
         "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
-        "reduce_lr_on_plateau", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
+        "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
     ]  # fmt: skip
     max_grad_norm: NonNegativeFloat
     optim: str
@@ -244,7 +253,8 @@ class TrainParams(Section):
     gradient_checkpointing: bool
     torch_compile: bool
     deterministic: bool
-    metric_for_best_model: str | None
+    metric_for_best_model: Literal["loss", Metric] | None
+    freeze_layers: Annotated[int, Field(ge=0)]
     class_weights: Annotated[Literal["balanced"] | dict[str, ClassWeight] | None, BeforeValidator(_pairs_to_mapping)]
     max_train_samples: Count | None
     num_threads: Processes | None
@@ -252,11 +262,10 @@ class TrainParams(Section):
 
     @model_validator(mode="after")
     def _check_loop(self) -> Self:
-        for key, supported in LOOP_CHOICES.items():
-            choices = " or ".join(map(quoted, supported))
-            requirement = f"must be {choices} if train.engine is loop"
-            value = getattr(self, key)
-            _require(self.engine != "loop" or value in supported, f"train.{key}", requirement, value)
+        for key, supported in LOOP_CHOICES.items() if self.engine == "loop" else ():
+            if (value := getattr(self, key)) not in supported:
+                choices = " or ".join(map(quoted, supported))
+                raise _mistake(f"train.{key}", f"must be {choices} if train.engine is loop", value)
         return self
 
 
@@ -266,7 +275,7 @@ class PredictParams(Section):
 
 
 class EvaluateParams(Section):
-    metrics: Annotated[list[str], Field(min_length=1)] | None
+    metrics: Annotated[list[Metric], Field(min_length=1)] | None
 
 
 class RuntimeParams(Section):
@@ -327,7 +336,7 @@ def _explain(mistake: Mapping[str, Any]) -> str:
         match = closest_match(name, known)
         hint = f'Did you mean "{known[match]}"?' if match else f"The keys are: {', '.join(_keys(section))}."
         return f"{key} is not a parameter. {hint}"
-    if mistake["type"] == "value_error" and isinstance(value, dict):  # `_require` has named the key.
+    if mistake["type"] == "value_error" and isinstance(value, dict):  # `_mistake` has named the key.
         return str(reason)
     hint = did_you_mean(value, re.findall("'(.*?)'", reason)) if isinstance(value, str) else ""
     return f"{key or 'the file'}: {reason}, got {quoted(value)}.{hint}"
@@ -341,6 +350,5 @@ def _keys(section: str) -> dict[str, str]:
     return {name: f"{section}.{name}".lstrip(".") for name in model.model_fields}
 
 
-def _require(valid: bool, key: str, requirement: str, value: Any) -> None:
-    if not valid:
-        raise ValueError(f"{key} {requirement}, got {quoted(value)}.")
+def _mistake(key: str, requirement: str, value: Any) -> ValueError:
+    return ValueError(f"{key} {requirement}, got {quoted(value)}.")

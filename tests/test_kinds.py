@@ -170,14 +170,12 @@ def test_balanced_weights_match_scikit_learn() -> None:
 
 
 def test_invalid_weights_and_metrics_are_rejected_in_one_line(run: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match=r'class_weights must .* got "Paris"\. The classes are Boston, Chicago'):
+    with pytest.raises(UserError, match=r'class_weights must be one of Boston, Chicago.* got "Paris"'):
         run("classes", "run", class_weights={"Paris": 2.0})
     with pytest.raises(UserError, match=r"train\.class_weights must be null for a regression"):
         run("regression", "run", class_weights="balanced")
     with pytest.raises(UserError, match=r'best_model must be one of loss, accuracy, .*got "pearson"'):
         run("multi_label", "run", metric_for_best_model="pearson")
-    with pytest.raises(UserError, match=r"label_smoothing_factor .* regression"):
-        run("regression", "run", training_args={"label_smoothing_factor": 0.1})
 
 
 def test_a_label_equal_to_the_marker_for_missing_labels_is_rejected(

@@ -20,7 +20,7 @@ from transformers.trainer_callback import DefaultFlowCallback
 
 from pipeline.core.output import parse_details
 from pipeline.sources.demo import DEMO
-from pipeline.training.history import is_stopped_early
+from pipeline.training.history import should_stop
 
 Run = Callable[..., dict[str, bytes]]
 
@@ -160,7 +160,7 @@ def test_an_equal_score_with_a_lower_loss_does_not_count_against_early_stopping(
 
     def is_stopped(*epochs: tuple[float, float]) -> bool:
         history = [{f"eval_{DEMO.metric_for_best_model}": score, "eval_loss": loss} for score, loss in epochs]
-        return is_stopped_early(history, 1, DEMO)
+        return should_stop(history, 1, DEMO)
 
     assert not is_stopped((0.0, 0.7), (0.0, 0.4), (0.0, 0.2))
     assert is_stopped((0.0, 0.7), (0.0, 0.7))

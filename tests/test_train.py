@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, contents, predict_splits, read_history, sections, train_model
+from conftest import PARAMS, TinyMaker, contents, predict_splits, read_history, sections, train_model
+from safetensors.torch import load_file
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.task import Task, read_task
 from pipeline.modeling.device import Device, usable_device
-from pipeline.params import LOOP_CHOICES, Params, TrainParams
-from pipeline.training.arguments import training_arguments
+from pipeline.params import LOOP_CHOICES, Params, TrainParams, load_params
 from pipeline.training.inputs import load_inputs, nested_sample
 from pipeline.training.sampler import EpochSampler
 
@@ -281,11 +281,33 @@ def test_an_option_that_the_trainer_rejects_is_an_error_before_training(
         trained(**change)
 
 
-def test_reduce_lr_on_plateau_watches_the_metric(params: Params, task: Task, tmp_path: Path) -> None:
-    changes = {"lr_scheduler_type": "reduce_lr_on_plateau", "training_args": {"lr_scheduler_kwargs": {"patience": 1}}}
-    arguments = training_arguments(*sections(params, **changes), Device("cpu", "fp32"), tmp_path, task)
-    assert arguments.lr_scheduler_kwargs == {"mode": "max", "patience": 1}
-    assert arguments.metric_for_best_model == "f1"
+@pytest.mark.parametrize("model_type", ["bert", "mpnet", "roberta", "gpt2", "bart"])
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_frozen_layers_keep_their_weights_and_the_upper_ones_learn(
+    engine: str, model_type: str, trained: Trained, tiny: TinyMaker
+) -> None:
+    out = trained(model_type, freeze_layers=1, engine=engine, max_train_samples=32, lr=0.01)
+    before, after = load_file(tiny(model_type) / "model.safetensors"), load_file(out / "classifier/model.safetensors")
+    after = {name.partition(".")[2]: weight for name, weight in after.items()}  # without "bert." and so on
+    names = {name for name in before if name in after}
+    lower = {
+        name for name in names if re.search(r"^(?!decoder).*(embed|wte|wpe|shared|relative|(layers?|h)\.0\.)", name)
+    }
+    assert {name for name in names if torch.equal(before[name], after[name])} == lower
+
+
+def test_the_frozen_part_has_no_dropout_and_the_rest_has(tokenized: Callable[..., Path], tiny: TinyMaker) -> None:
+    for n, is_same in ((1, False), (2, True)):
+        params = load_params(PARAMS).train.model_copy(update={"freeze_layers": n})
+        inputs = load_inputs(read_task(tokenized(tiny())), tokenized(tiny()), tiny(), params, Device("cpu", "fp32"))
+        model: Any = inputs.model.train()
+        first, second = (model.bert(torch.arange(5)[None]).last_hidden_state for _ in range(2))
+        assert torch.equal(first, second) == is_same
+
+
+def test_more_frozen_layers_than_the_model_has_are_an_error(trained: Trained) -> None:
+    with pytest.raises(UserError, match=r"freeze_layers must be at most 2 .* got 3"):
+        trained(freeze_layers=3)
 
 
 @pytest.mark.parametrize("engine", [("training.trainer", "training.arguments"), ("training.loop",)], ids=str)

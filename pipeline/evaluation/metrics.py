@@ -1,6 +1,6 @@
 """Metrics, each a function with an entry in the dictionary `METRICS`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -207,7 +207,7 @@ def applicable_metrics(task: Task) -> list[str]:
     ]
 
 
-def with_compared_metrics(task: Task, names: list[str] | None) -> Task:
+def with_compared_metrics(task: Task, names: Sequence[str] | None) -> Task:
     """Return the task with the metrics of `evaluate.metrics`."""
     for name in names or ():
         require_choice("evaluate.metrics", name, applicable_metrics(task))

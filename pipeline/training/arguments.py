@@ -84,11 +84,6 @@ def training_arguments(
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise UserError(f"params.yaml: train.training_args.{name}: {reason}, got {quoted(value)}.") from None
-    if params.training_args.get("label_smoothing_factor") and not task.is_single_label:
-        raise UserError(f"params.yaml: label_smoothing_factor does not apply to a {task.problem_type}. Remove it.")
-    if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default, a lower score is better.
-        kwargs = params.training_args.get("lr_scheduler_kwargs") or {}
-        fields["lr_scheduler_kwargs"] = {"mode": "max" if fields["greater_is_better"] else "min", **kwargs}
     with rejecting_values():
         arguments = TrainingArguments(**{**defaults, **params.training_args, **fields})
     arguments._n_gpu = min(arguments.n_gpu, 1)  # With more, the effective batch would depend on the machine.

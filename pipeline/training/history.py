@@ -15,7 +15,7 @@ History = list[dict[str, Any]]  # The Trainer's `log_history`: one entry per log
 WriteCurves = Callable[[History], None]
 
 
-def require_finite(entry: Mapping[str, float], step: int, fp16: bool) -> None:
+def check_finite(entry: Mapping[str, float], step: int, fp16: bool) -> None:
     """Raise UserError if a loss or a gradient is NaN or infinite. In fp16, the scaler skips such gradients."""
     for name in ("loss", "eval_loss") if fp16 else ("loss", "grad_norm", "eval_loss"):
         if not math.isfinite(entry.get(name, 0.0)):
@@ -53,7 +53,7 @@ def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
     return max(epochs, key=lambda entry: SCORES[name].sign * entry[f"eval_{name}"]) if keep == "best" else epochs[0]
 
 
-def is_stopped_early(history: History, patience: int | None, task: Task) -> bool:
+def should_stop(history: History, patience: int | None, task: Task) -> bool:
     """Return whether `patience` epochs have passed without progress (None means never).
 
     A better score is progress, and so is an equal score with a lower loss: the F1 of a rare class may stay at 0 for

@@ -20,6 +20,7 @@ from pipeline.modeling.regression_head import standardize_labels
 from pipeline.modeling.scoring import longest_first
 from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.params import TrainParams
+from pipeline.training.freezing import freeze_layers
 from pipeline.training.losses import SummedLoss, class_weights
 from pipeline.training.sampler import EpochSampler
 
@@ -65,6 +66,8 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     # GPT-2, Llama and others use the padding token to find the last token of a text.
     config |= {"problem_type": task.problem_type, "pad_token_id": tokenizer.pad_token_id}
     model = load_base_model(pretrained, device.type, **config)
+    if params.freeze_layers:
+        freeze_layers(model, params.freeze_layers)
     scale = standardize_labels(model, labels) if task.is_regression else 1.0
     effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
     lengths = columns["length"][:] if params.group_by_length else None

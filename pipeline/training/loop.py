@@ -23,15 +23,7 @@ from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.progress import ProgressLine
 from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
-from pipeline.training.history import (
-    History,
-    WriteCurves,
-    is_stopped_early,
-    kept_epoch,
-    last_loss,
-    log_epoch,
-    require_finite,
-)  # fmt: skip
+from pipeline.training.history import History, WriteCurves, check_finite, kept_epoch, last_loss, log_epoch, should_stop
 from pipeline.training.inputs import TrainInputs
 from pipeline.training.validation import compute_metrics
 
@@ -71,9 +63,7 @@ def fit(
             batches, batches_done = iter(train_loader), 0
             while step_batches := list(islice(batches, params.gradient_accumulation_steps)):
                 loss_since_logged += _backward(accelerator, model, step_batches, inputs)
-                norm = accelerator.clip_grad_norm_(
-                    model.parameters(), params.max_grad_norm or math.inf
-                )  # 0: not clipped
+                norm = accelerator.clip_grad_norm_(model.parameters(), params.max_grad_norm or math.inf)
                 lr = schedule.get_last_lr()[0]
                 optimizer.step()
                 if not accelerator.optimizer_step_was_skipped:  # The fp16 scaler skips a step if gradients overflow.
@@ -85,18 +75,18 @@ def fit(
                 if step % logging_steps == 0:
                     loss = accelerator.reduce(loss_since_logged, "mean").item() / logging_steps
                     entry = {"loss": loss * inputs.loss.squared_scale, "grad_norm": norm.item(), "learning_rate": lr}
-                    require_finite(entry, step, precision == "fp16")
+                    check_finite(entry, step, precision == "fp16")
                     history.append({**entry, **progress})
                     loss_since_logged.zero_()
                 bar.update()
                 line.update(step, max_steps, last_loss(history))
             scores = _evaluate(accelerator, model, validation_loader, inputs)
             history.append({**{f"eval_{name}": score for name, score in scores.items()}, **progress})
-            require_finite(history[-1], step, precision == "fp16")
+            check_finite(history[-1], step, precision == "fp16")
             log_epoch(history, params.epochs, inputs.task)
             if kept_epoch(history, params.keep, inputs.task) is history[-1]:
                 weights = {name: weight.clone() for name, weight in accelerator.get_state_dict(model).items()}
-            if is_stopped_early(history, params.early_stopping_patience, inputs.task):
+            if should_stop(history, params.early_stopping_patience, inputs.task):
                 break
     return weights, history
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import ProblemType, Task
-from pipeline.core.text import listing, quoted
+from pipeline.core.text import require_choice
 from pipeline.evaluation.metrics import Values
 
 
@@ -56,11 +56,8 @@ def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task
     if task.is_regression:
         raise UserError("params.yaml: train.class_weights must be null for a regression.")
     if setting != "balanced":
-        if unknown := [name for name in setting if name not in task.labels]:
-            raise UserError(
-                f"params.yaml: train.class_weights must only name classes of the task, got {quoted(unknown[0])}. The "
-                f"classes are {listing(task.labels)}."
-            )
+        for name in setting:
+            require_choice("the classes in train.class_weights", name, task.labels)
         return torch.tensor([float(setting.get(name, 1)) for name in task.labels])
     if task.is_single_label:
         counts = np.bincount(labels, minlength=len(task.labels))

@@ -22,14 +22,7 @@ from pipeline.modeling.scoring import collator, only_logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import rejecting_values, training_arguments
 from pipeline.training.checkpointing import Interruption, newest_checkpoint
-from pipeline.training.history import (
-    History,
-    WriteCurves,
-    is_stopped_early,
-    last_loss,
-    log_epoch,
-    require_finite,
-)  # fmt: skip
+from pipeline.training.history import History, WriteCurves, check_finite, last_loss, log_epoch, should_stop
 from pipeline.training.inputs import TrainInputs
 from pipeline.training.losses import SummedLoss
 from pipeline.training.sampler import EpochSampler
@@ -50,7 +43,7 @@ def fit(
     checkpoint = distributed.broadcast(newest_checkpoint(checkpoints))  # Rank 0 has waited for other runs.
     if checkpoint:
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-        if is_stopped_early(state.log_history, params.early_stopping_patience, task):
+        if should_stop(state.log_history, params.early_stopping_patience, task):
             arguments.num_train_epochs = round(state.epoch)  # Otherwise, the Trainer continues after the early stop.
     # By default, TensorBoard writes next to the checkpoints, which are removed at the end.
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(users_path("runs").absolute() / checkpoints.name))
@@ -104,7 +97,7 @@ class CorrectedTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         for name in {"loss", "train_loss"} & logs.keys():
             logs[name] *= self._summed_loss.squared_scale
-        require_finite(logs, self.state.global_step, self.args.fp16)
+        check_finite(logs, self.state.global_step, self.args.fp16)
         super().log(logs, start_time)
 
 
@@ -120,7 +113,7 @@ class _LogAndStopEarly(TrainerCallback):
         if kwargs["metrics"][f"eval_{args.metric_for_best_model}"] == state.best_metric:
             state.best_metric = None
         log_epoch(state.log_history, args.num_train_epochs, self._task)
-        control.should_training_stop = is_stopped_early(state.log_history, self._patience, self._task)
+        control.should_training_stop = should_stop(state.log_history, self._patience, self._task)
 
 
 class _SaveAndStop(TrainerCallback):
