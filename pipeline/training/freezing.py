@@ -1,0 +1,35 @@
+"""Keep the lower layers of a base model as they are."""
+
+from typing import Any
+
+import torch
+
+from pipeline.core.messages import UserError, log
+
+
+def freeze_layers(model: Any, n: int) -> None:
+    """Freeze the lowest `n` encoder layers and what they depend on, such as the embeddings, without dropout there."""
+    encoder = model.base_model.encoder if model.config.is_encoder_decoder else model.base_model
+    lists = [module for module in encoder.modules() if isinstance(module, torch.nn.ModuleList)]
+    layers: Any = next((layers for layers in lists if len(layers) == model.config.num_hidden_layers), [])
+    if n > len(layers):
+        raise UserError(f"params.yaml: train.freeze_layers must be at most {len(layers)} for this model, got {n}.")
+
+    def start_backward(layer: torch.nn.Module, inputs: Any, output: Any) -> None:
+        states = output[0] if isinstance(output, tuple) else output
+        states.sum().backward()
+
+    def stop_dropout(encoder: torch.nn.Module, inputs: Any) -> None:
+        encoder.eval()
+        for layer in layers[n:]:
+            layer.train(model.training)
+
+    # After this pass, every weight that the output of the frozen layers depends on has a gradient.
+    hook = layers[n - 1].register_forward_hook(start_backward)
+    encoder(input_ids=torch.zeros((1, 8), dtype=torch.long))
+    hook.remove()
+    for parameter in model.parameters():
+        parameter.requires_grad, parameter.grad = parameter.grad is None, None
+    encoder.register_forward_pre_hook(stop_dropout)
+    counts = [f"{model.num_parameters(only_trainable=trained):,}" for trained in (True, False)]
+    log.info("freezing %d of %d layers: %s of %s parameters are trained", n, len(layers), *counts)
