@@ -38,11 +38,10 @@ from pipeline.core.yaml12 import load_yaml
 from pipeline.params import load_params, parse_params
 from pipeline.sources.columns import choose_labels, choose_split, choose_texts, describe_columns, read_columns
 from pipeline.sources.corpus import make_corpus
-from pipeline.sources.custom import read_files
 from pipeline.sources.examination import examine
 from pipeline.sources.fetch import pin_dataset
 from pipeline.sources.file_format import DEFAULT_FORMAT, add_format_options, chosen_format
-from pipeline.sources.files import SPLITS, find_files, visible_entries
+from pipeline.sources.files import SPLITS, find_files, read_files, visible_entries
 from pipeline.sources.hub_data import load_tables
 from pipeline.sources.params_file import edit_values
 from pipeline.sources.tables import Table, data_stem

@@ -62,10 +62,11 @@ def _check_fold(fold: str) -> str:
     return fold
 
 
-def _check_encoding(encoding: str) -> str:
+def check_encoding(encoding: str) -> str:
+    """Return the name of an encoding. Raises ValueError if Python does not know it."""
     try:
         "".encode(encoding)
-    except LookupError:
+    except (LookupError, ValueError):
         raise ValueError("must be an encoding that Python knows, such as utf-8, cp1252 or utf-16") from None
     return encoding
 
@@ -140,7 +141,7 @@ class DataParams(Section):
     splits: dict[str, str] | None
     directory: str
     delimiter: Literal[",", ";", "|", "\t"] | None
-    encoding: Annotated[str, AfterValidator(_check_encoding)]
+    encoding: Annotated[str, AfterValidator(check_encoding)]
     header: bool
     text_column_names: list[str]
     label_column_name: str | list[str]

@@ -15,7 +15,7 @@ from conftest import data_params
 from pipeline.core.messages import UserError
 from pipeline.download import download
 from pipeline.sources.corpus import Corpus
-from pipeline.sources.custom import load_custom
+from pipeline.sources.loading import load_custom
 
 WORDS = ["night", "river", "stone", "paper", "green", "seven", "quiet", "order", "music", "field"]
 

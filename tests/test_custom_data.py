@@ -197,7 +197,7 @@ def test_the_table_of_a_regression_has_the_statistics_of_pandas() -> None:
     names = ["mean", "std", "min", "max"]
     statistics = pd.Series(20 * [0.25, 1.5, 3]).agg(names)
     assert [float(cells[name][0]) for name in names] == pytest.approx(statistics.tolist(), rel=1e-3)
-    assert [cells[name][1] for name in names] == ["2", "nan", "2", "2"]
+    assert [cells[name][1] for name in names] == ["2", "0", "2", "2"]
 
 
 def test_the_log_shows_the_first_rows_and_the_label_table(caplog: pytest.LogCaptureFixture) -> None:

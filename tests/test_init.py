@@ -17,8 +17,8 @@ from pipeline.core.yaml12 import load_yaml
 from pipeline.init import init, options_parser
 from pipeline.params import load_params
 from pipeline.sources.columns import choose_labels, choose_split, choose_texts, read_columns
-from pipeline.sources.custom import load_custom
 from pipeline.sources.files import visible_entries
+from pipeline.sources.loading import load_custom
 from pipeline.sources.params_file import edit_values
 from pipeline.sources.tables import Table
 
@@ -216,6 +216,7 @@ TABLE = "text,label\na,b\nc,d\n"
         ("r.csv", f"{TABLE}e\n", [], r"r\.csv line 4: .*1 field"),
         ("r.csv", TABLE, ["--text", "txt"], r'r\.csv has no column "txt".*Did you mean "text"'),
         ("r.csv", TABLE, ["--problem-type", "regression"], r"r\.csv line 2: .*'b'"),
+        ("r.csv", TABLE, ["--encoding", "utf-9"], '--encoding must be .*"utf-9"'),
         ("r.csv", TABLE, ["--config", "x"], "--config .* only for datasets"),
         ("r.xlsx", "PK", [], r"r\.xlsx: only \.csv"),
         ("someone/reviews", None, [], "does not exist.*hf://"),

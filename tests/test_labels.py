@@ -71,6 +71,7 @@ REJECTED: dict[str, tuple[list[Any], dict[str, Any], list[str]]] = {
     "a word among numbers": ([0.5, "good"], {"problem_type": NUMBERS}, ["line 2", "'good'", "numbers"]),
     "a number that overflows": ([0.5, "-1e308"], {}, ["line 2", "'-1e308'", "1e+15"]),
     "a label without a name": (["a", "b"], {"id2label": ["a=A", "c=C"]}, ["line 2", "'b'", "data.id2label", "a, c"]),
+    "a label with two names": ([1, 0], {"id2label": ["1=A", "1.0=B", "0=C"]}, ["data.id2label", "'1', '1.0', '0'"]),
     "a list among classes": (["a", ["b"]], {"problem_type": CLASSES}, ["line 2", "['b']", "data.problem_type"]),
     "a class among lists": ([["a"], "b"], {}, ["line 2", "'b'", "list of labels"]),
     "a label twice": ([["a"], ["b", "b"]], {}, ["line 2", "['b', 'b']", "twice"]),
@@ -102,12 +103,6 @@ def test_a_label_that_train_does_not_have_is_an_error_with_its_place(split: str,
     files = {"train.jsonl": jsonl(rows(30, train)), f"{split}.jsonl": jsonl([*rows(4, train, 1), ("text", label)])}
     message = load_error(files, split=FIXED if split == "dev" else {})
     assert message.startswith(f"data/custom/{split}.jsonl line 5: ") and "Correct it" in message
-
-
-def test_a_label_that_only_test_has_can_be_listed() -> None:
-    files = {"train.csv": csv(rows(60, ["a", "b"])), "test.csv": csv(rows(9, ["c", "a"], 1))}
-    corpus = load_files(files, id2label={"a": "A", "b": "B", "c": "C"})
-    assert corpus.splits["test"]["label"].tolist() == [2, 0] * 4 + [2]
 
 
 HEADER = "text,toxic,insult"
@@ -159,9 +154,11 @@ def test_a_test_split_whose_labels_are_all_minus_one_or_empty_has_no_labels(case
     assert load_files({"test.jsonl": '{"text": "x"}'}, **changes).task.unlabeled_splits == ["test"], "without a column"
 
 
-def test_label_columns_of_minus_one_and_a_part_of_minus_one() -> None:
+def test_label_columns_of_minus_one_are_unknown_and_label_columns_of_0_are_not() -> None:
     files = {"train.csv": columns_csv(CELLS), "test.csv": columns_csv([(-1, -1)], 9, 1)}
     assert load_files(files, **COLUMNS).task.unlabeled_splits == ["test"]
+    files["test.csv"] = columns_csv([(0, 0)], 9, 1)
+    assert load_files(files, **COLUMNS).splits["test"]["label"].tolist() == [[0, 0]] * 9
     files["test.csv"] = columns_csv([(1, 0), (-1, -1)], 9, 1)
     assert "test.csv line 3" in load_error(files, **COLUMNS)
 

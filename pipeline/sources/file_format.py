@@ -4,6 +4,7 @@ import argparse
 from typing import NamedTuple
 
 from pipeline.core.messages import UserError
+from pipeline.params import check_encoding
 
 DELIMITERS = (",", ";", "\t", "|")
 
@@ -45,8 +46,8 @@ def add_format_options(parser: argparse.ArgumentParser) -> None:
 def chosen_format(arguments: argparse.Namespace) -> FileFormat:
     """Return the format that the options describe. Raises UserError if Python does not know the encoding."""
     try:
-        "".encode(arguments.encoding)
-    except (LookupError, ValueError):
-        raise UserError(f'--encoding: "{arguments.encoding}" is not an encoding, such as utf-8 or cp1252.') from None
+        check_encoding(arguments.encoding)
+    except ValueError as error:
+        raise UserError(f'--encoding {error}, got "{arguments.encoding}".') from None
     delimiter = "\t" if arguments.delimiter == "tab" else arguments.delimiter
     return FileFormat(delimiter, arguments.encoding, arguments.header)

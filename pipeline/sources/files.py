@@ -1,13 +1,16 @@
-"""Find the files of each split in the user's directory."""
+"""Find and read the user's files, one or several for each split."""
 
+import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
-from pipeline.sources.tables import FORMATS, data_stem, data_suffix
+from pipeline.sources.file_format import FileFormat
+from pipeline.sources.tables import FORMATS, Table, concat, data_stem, data_suffix, read_bytes, read_table
 
 SPLITS = (TRAIN, "validation", "test")
 # What the name of a file, the name of a split on the Hub, or a value of data.split.column means.
@@ -32,7 +35,7 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
             raise UserError(f'{name} is not tracked, so this experiment would not use it. Run "dvc add {name}".')
     files, ignored = _files_by_split(directory)
     for split, paths in files.items():
-        if {_expected_count(path) for path in paths} != {len(paths)}:
+        if {_stem_and_count(path)[1] for path in paths} != {len(paths)}:
             names = listing(path.name for path in paths)
             raise UserError(f"{directory} must have one file for {split}, or all of its shards, but it has: {names}.")
     if TRAIN not in files:
@@ -48,8 +51,7 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
     files: dict[str, list[Path]] = {}
     ignored = []
     for path in visible_entries(directory):
-        shard = _SHARD.fullmatch(data_stem(path))
-        split = SPLIT_ALIASES.get((shard["stem"] if shard else data_stem(path)).lower())
+        split = SPLIT_ALIASES.get(_stem_and_count(path)[0].lower())
         if split and data_suffix(path) and not path.is_dir():
             files.setdefault(split, []).append(path)
         elif path.suffix != ".dvc":
@@ -57,10 +59,23 @@ def _files_by_split(directory: Path) -> tuple[dict[str, list[Path]], list[str]]:
     return files, ignored
 
 
-def _expected_count(path: Path) -> int:
-    """Return how many files a split has if this is one of them."""
+def _stem_and_count(path: Path) -> tuple[str, int]:
+    """Return the name of a file without the suffixes and the number of a shard, and how many shards there must be."""
     shard = _SHARD.fullmatch(data_stem(path))
-    return int(shard["count"]) if shard else 1
+    return (shard["stem"], int(shard["count"])) if shard else (data_stem(path), 1)
+
+
+def read_files(files: Mapping[str, Sequence[Path]], file_format: FileFormat) -> tuple[dict[str, Table], dict[str, str]]:
+    """Return the rows of each split, and the checksum of each file by its name."""
+    tables, sha256 = {}, {}
+    for split, paths in files.items():
+        parts = []
+        for path in paths:
+            content = read_bytes(path)
+            sha256[path.name] = hashlib.sha256(content).hexdigest()
+            parts.append(read_table(path, content, file_format))
+        tables[split] = concat(parts)
+    return tables, sha256
 
 
 def visible_entries(directory: Path) -> list[Path]:

@@ -114,9 +114,8 @@ def _read_archive(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
             require_sha256(path, ARCHIVE_SHA256[file])
         else:
             log.warning("%s: its checksum is not known, so only the number of rows is checked", path)
-        rows = (
-            _read_tsv(path, columns[:-1]) if split in task.unlabeled_splits else _read_tsv(path, columns, glue.header)
-        )
+        is_unlabeled = split in task.unlabeled_splits
+        rows = _read_tsv(path, columns[:-1]) if is_unlabeled else _read_tsv(path, columns, glue.header)
         names = dict(zip(columns, [*task.text_columns, "label"], strict=True))
         splits[split] = rows.rename(columns=names).assign(idx=range(len(rows)))
     return splits

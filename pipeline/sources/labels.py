@@ -78,23 +78,24 @@ def read_labels(tables: Mapping[str, Table], params: DataParams) -> Labels:
     Raises:
         UserError: A label has another form, is not a label of train, or does not fit data.id2label.
     """
-    columns = label_columns(params)
+    columns, id2label = label_columns(params), _id2label(params)
     labels = {split: _read_column(table, columns, params.label_separator) for split, table in tables.items()}
     train = [label for label in labels[TRAIN] if label is not None]
     schema = [_label(name) for name in tables[TRAIN].classes.get(columns[0], [])]
-    if "test" in labels and _are_unknown(labels["test"], [*train, *(params.id2label or ())]):
+    if "test" in labels and _are_unknown(labels["test"], [*train, *id2label]):
         log.info("test has no labels: each one is empty or -1")
         del labels["test"]
-    problem_type = params.problem_type or _infer(train, columns, named=bool(params.id2label or schema))
+    problem_type = params.problem_type or _infer(train, columns, named=bool(id2label or schema))
     if problem_type == "regression":
-        if params.id2label:
+        if id2label:
             raise UserError("data.id2label names classes, but the problem is a regression. Set one of them to null.")
         return Labels(problem_type, [], {split: _encode(column, _target) for split, column in labels.items()})
     several = problem_type == "multi_label_classification"
-    if several and (length := _vector_length(train)):
-        columns = [str(position) for position in range(length)]
+    if several and len(columns) == 1:
+        columns = [str(position) for position in range(_vector_length(train))] or columns
+    if len(columns) > 1:
         labels = {split: _encode(column, partial(_ones, names=columns)) for split, column in labels.items()}
-    names = _names([label for label in labels[TRAIN] if label is not None], schema, columns, params)
+    names = _names([label for label in labels[TRAIN] if label is not None], schema, columns, id2label)
     numbers = {label: number for number, label in enumerate(names)}
     encode = partial(_class_number, numbers=numbers, several=several)
     encoded = {split: _encode(column, encode) for split, column in labels.items()}
@@ -114,8 +115,7 @@ def _read_column(table: Table, columns: Sequence[str], separator: str | None) ->
             cells = [[item for item in text.split(separator) if item.strip()] for text in table.texts(columns[0])]
         return pd.Series([_label(cell) for cell in cells], index, dtype=object)
     rows = [[_label(cell) for cell in row] for row in zip(*(table.rows[name] for name in columns), strict=True)]
-    complete = pd.Series([None if None in row else row for row in rows], index, dtype=object)
-    return _encode(complete, partial(_ones, names=columns))
+    return pd.Series([None if None in row else row for row in rows], index, dtype=object)
 
 
 def _label(value: Any) -> Any:
@@ -134,8 +134,8 @@ def _spelling(value: Any) -> str | None:
 
 
 def _are_unknown(test: pd.Series, known: Iterable[Any]) -> bool:
-    """Return whether each label of test is missing or -1, and -1 is not a known label."""
-    unknown = all(label is None or {*([label] if isinstance(label, str) else label)} <= {"-1"} for label in test)
+    """Return whether each label of test is missing, -1, or a list with nothing else, and -1 is not a known label."""
+    unknown = all(label in (None, "-1") or (isinstance(label, list) and {*label} <= {"-1"}) for label in test)
     return unknown and "-1" not in known
 
 
@@ -160,15 +160,14 @@ def _infer(train: Sequence[Any], columns: Sequence[str], named: bool) -> Problem
     return problem_type
 
 
-def _names(train: Sequence[Any], schema: Sequence[str], columns: Sequence[str], params: DataParams) -> dict[str, str]:
+def _names(
+    train: Sequence[Any], schema: Sequence[str], columns: Sequence[str], id2label: dict[str, str]
+) -> dict[str, str]:
     """Return the name of each class or label, in the order of the model's outputs."""
-    id2label = _id2label(params)
-    if len(columns) > 1:
-        if id2label and id2label.keys() != {*columns}:
-            raise UserError(f"data.id2label must name the labels {listing(columns)}, got {listing(id2label)}.")
+    if len(columns) > 1 and id2label and id2label.keys() != {*columns}:
+        raise UserError(f"data.id2label must name the labels {listing(columns)}, got {listing(id2label)}.")
+    if len(columns) > 1 or id2label:
         return id2label or dict(zip(columns, columns, strict=True))
-    if id2label:
-        return id2label
     counts = Counter(item for label in train for item in (label if isinstance(label, list) else [label]))
     column = f'data.label_column_name: "{columns[0]}"'
     if len(counts) < (1 if any(isinstance(label, list) for label in train) else 2):
@@ -187,10 +186,15 @@ def _names(train: Sequence[Any], schema: Sequence[str], columns: Sequence[str], 
 def _id2label(params: DataParams) -> dict[str, str]:
     """Return data.id2label as a dictionary. A list names the label columns, or the labels 0, 1 and so on."""
     names = params.id2label or {}
-    if isinstance(names, dict):
-        return {_label(label): name for label, name in names.items()}
-    columns = label_columns(params)
-    return dict(zip(columns if len(columns) > 1 else map(str, range(len(names))), names, strict=True))
+    if isinstance(names, list):
+        columns = label_columns(params)
+        return dict(zip(columns if len(columns) > 1 else map(str, range(len(names))), names, strict=True))
+    id2label = {_label(label): name for label, name in names.items()}
+    if len(id2label) < len(names):
+        raise UserError(
+            f"data.id2label must not name a label twice, such as 1 and 1.0, got {listing(map(literal, names))}."
+        )
+    return id2label
 
 
 def _vector_length(train: Iterable[Any]) -> int:
@@ -222,8 +226,8 @@ def _target(label: Any) -> float:
 
 
 def _ones(label: Any, names: Sequence[str]) -> Any:
-    """Return the names of the positions at which a list has 1 and not 0. A list of -1, which means unknown, stays."""
-    if not isinstance(label, list) or set(label) == {"-1"}:
+    """Return the names of the positions at which a list has 1 and not 0. A label that is not a list stays."""
+    if not isinstance(label, list):
         return label
     bits = [_BITS.get(item.lower()) for item in label]
     if None in bits or len(bits) != len(names):

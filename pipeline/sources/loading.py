@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+from pipeline.core.task import TRAIN
 from pipeline.params import DataParams
-from pipeline.sources.corpus import Corpus
+from pipeline.sources.columns import log_columns
+from pipeline.sources.corpus import Corpus, make_corpus
 from pipeline.sources.corrections import correct
-from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
+from pipeline.sources.file_format import FileFormat
+from pipeline.sources.files import find_files, read_files
 from pipeline.sources.glue_rows import load_glue
 from pipeline.sources.hub_data import load_hub
 
@@ -20,3 +23,15 @@ def load_corpus(params: DataParams) -> Corpus:
     load = {"custom": load_custom, "hub": load_hub, "demo": load_demo}.get(params.task, load_glue)
     corpus = load(params)
     return corpus if params.task == "demo" else correct(corpus, Path(params.corrections))
+
+
+def load_custom(params: DataParams) -> Corpus:
+    """Read the files of data.directory, and make the splits that have no file.
+
+    Raises:
+        UserError: A file has an error, or the files do not fit the section `data` of params.yaml.
+    """
+    file_format = FileFormat(params.delimiter, params.encoding, params.header)
+    tables, sha256 = read_files(find_files(Path(params.directory)), file_format)
+    log_columns(tables[TRAIN])
+    return make_corpus(tables, params, {"sha256": sha256})

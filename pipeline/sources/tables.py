@@ -187,20 +187,19 @@ def _read_json(path: Path, text: str) -> Table:
 
 def _json_values(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     if text.lstrip().startswith("["):
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise UserError(f"{path} is not valid JSON: {error}.") from None
-        yield from ((f"{path} row {number}", value) for number, value in enumerate(values))
+        yield from ((f"{path} row {number}", value) for number, value in enumerate(_parse_json(str(path), text)))
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             place = f"{path} line {number}"
-            try:
-                value = json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{place} is not valid JSON: {error}.") from None
-            yield place, value
+            yield place, _parse_json(place, line)
+
+
+def _parse_json(place: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{place} is not valid JSON: {error}.") from None
 
 
 def _flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -211,22 +210,17 @@ def _flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _read_parquet(path: Path, content: bytes) -> Table:
+    """Read a Parquet file, perhaps one that `datasets` wrote. Images, sounds and other bytes are left out."""
     try:
-        return dataset_table(Dataset(pq.read_table(pa.BufferReader(content))), str(path))
+        dataset = Dataset(pq.read_table(pa.BufferReader(content))).flatten()
+        binary = [field.name for field in dataset.data.schema if pa.types.is_binary(field.type)]
+        values = dataset.remove_columns(binary).with_format("arrow")[:].to_pydict()
+        frame = pd.DataFrame(values, [f"{path} row {number}" for number in range(len(dataset))], dtype=object)
+        table = Table(str(path), frame.where(frame.notna(), None))
+        name_classes(table, dataset.features)
+        return table
     except Exception as error:  # Damaged metadata of `datasets` can cause almost any error.
         raise UserError(f"{path} is not a complete Parquet file ({error!r}). Write it again.") from None
-
-
-def dataset_table(dataset: Dataset, source: str) -> Table:
-    """Return the rows of a dataset of the package `datasets`. Images, sounds and other bytes are left out."""
-    dataset = dataset.flatten()
-    binary = [field.name for field in dataset.data.schema if pa.types.is_binary(field.type)]
-    dataset = dataset.remove_columns(binary)
-    values = dataset.with_format("arrow")[:].to_pydict()
-    frame = pd.DataFrame(values, [f"{source} row {number}" for number in range(len(dataset))], dtype=object)
-    table = Table(source, frame.where(frame.notna(), None))
-    name_classes(table, dataset.features)
-    return table
 
 
 def name_classes(table: Table, features: Features) -> None:
