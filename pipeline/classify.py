@@ -14,6 +14,7 @@ More: docs/use_the_model.md
 import os
 import shlex
 import signal
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -26,7 +27,12 @@ from numpy.typing import NDArray
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import CLASSIFIER
 from pipeline.modeling.classifier import Classifier, read_settings
-from pipeline.modeling.outputs import PROBABILITY_DECIMALS, logits_to_predictions, logits_to_probabilities
+from pipeline.modeling.outputs import (
+    PROBABILITY_DECIMALS,
+    logits_to_predictions,
+    logits_to_probabilities,
+    value_probabilities,
+)
 from pipeline.params import Precision
 from pipeline.sources.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
 from pipeline.sources.tables import Table, concat, json_lines, read_bytes, read_table, require_writable, write_rows
@@ -72,9 +78,10 @@ def classify(
     parts = [classifier.score([texts[name].tolist()[start : start + _ROWS] for name in texts]) for start in starts]
     logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
     probabilities = logits_to_probabilities(classifier.problem_type, logits)
-    rows = table.rows.assign(**_answers(classifier, logits, probabilities))
+    predictions = logits_to_predictions(classifier.problem_type, logits)
+    rows = table.rows.assign(**_answers(classifier, predictions, probabilities))
     if probabilities is not None:
-        certainty = _certainty(classifier, probabilities)
+        certainty = value_probabilities(probabilities, predictions).min(axis=1).round(PROBABILITY_DECIMALS)
         if min_probability is not None:
             rows.loc[certainty < min_probability, "prediction"] = None
         if sort == "uncertain":
@@ -107,27 +114,19 @@ def _texts(table: Table, names: list[str]) -> pd.DataFrame:
     return texts
 
 
-def _answers(classifier: Classifier, logits: NDArray[Any], probabilities: NDArray[Any] | None) -> dict[str, list[Any]]:
+def _answers(
+    classifier: Classifier, predictions: NDArray[Any], probabilities: NDArray[Any] | None
+) -> dict[str, list[Any]]:
     """Return the columns with the prediction and the probabilities. A regression has no probabilities."""
-    problem_type, labels = classifier.problem_type, classifier.labels
-    predictions = logits_to_predictions(problem_type, logits).tolist()
-    if problem_type == "single_label_classification":
-        predictions = [labels[number] for number in predictions]
-    elif problem_type == "multi_label_classification":
-        predictions = [[label for label, flag in zip(labels, flags, strict=True) if flag] for flags in predictions]
-    answers = {"prediction": predictions}
+    labels, answers = classifier.labels, {"prediction": predictions.tolist()}
+    if classifier.problem_type == "single_label_classification":
+        answers["prediction"] = [labels[number] for number in predictions]
+    elif classifier.problem_type == "multi_label_classification":
+        answers["prediction"] = [list(compress(labels, flags)) for flags in predictions]
     if probabilities is not None:
         columns = zip(labels, probabilities.T.round(PROBABILITY_DECIMALS).tolist(), strict=True)
         answers |= {f"probability_{label}": column for label, column in columns}
     return answers
-
-
-def _certainty(classifier: Classifier, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probability of each prediction. With several labels, it is that of the least certain label."""
-    if classifier.problem_type == "multi_label_classification":
-        probabilities = np.maximum(probabilities, 1 - probabilities).min(axis=1, keepdims=True)
-    certainty: NDArray[np.float64] = probabilities.max(axis=1).round(PROBABILITY_DECIMALS)
-    return certainty
 
 
 def main() -> None:

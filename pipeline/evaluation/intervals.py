@@ -64,8 +64,7 @@ def jackknife(metric: str, predictions: Predictions) -> Floats:
 
 def _variance(jackknives: Floats) -> Floats:
     """Estimate the variance over examples (Efron and Tibshirani 1993, section 11.5) from shape (..., 1 + groups)."""
-    variance: Floats = (jackknives.shape[-1] - 2) * np.var(jackknives[..., 1:], axis=-1)
-    return variance
+    return np.asarray((jackknives.shape[-1] - 2) * np.var(jackknives[..., 1:], axis=-1))
 
 
 def score_interval(metric: str, task: Task, predictions: Predictions) -> Interval:

@@ -70,8 +70,7 @@ def accuracy(labels: Values, predictions: Values, *_: Any) -> float:
 
 def is_correct(labels: Values, predictions: Values) -> NDArray[np.bool_]:
     """Return whether each prediction equals the label, shape (n,). If there are several labels, all must be equal."""
-    correct: NDArray[np.bool_] = (labels == predictions).reshape(len(labels), -1).all(axis=1)
-    return correct
+    return np.asarray((labels == predictions).reshape(len(labels), -1).all(axis=1))
 
 
 def class_counts(labels: Values, predictions: Values) -> tuple[Ints, Ints, Ints]:
@@ -125,6 +124,8 @@ def roc_auc(labels: Values, predictions: Values, probabilities: Floats) -> float
     from sklearn.metrics import roc_auc_score  # This import takes longer than most commands need.
 
     columns = labels if labels.ndim == 2 else np.eye(probabilities.shape[1], dtype=int)[labels]
+    if labels.ndim == 1 and probabilities.shape[1] == 2:  # The areas of both classes are equal.
+        columns, probabilities = columns[:, 1:], probabilities[:, 1:]
     areas = [
         roc_auc_score(actual, probability)
         for actual, probability in zip(columns.T, probabilities.T, strict=True)

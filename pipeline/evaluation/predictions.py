@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline.core.parquet import read_rows, to_numpy
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values, is_correct
-from pipeline.modeling.outputs import Logits, logits_to_predictions, logits_to_probabilities
+from pipeline.modeling.outputs import Logits, logits_to_predictions, logits_to_probabilities, value_probabilities
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,9 @@ class Predictions:
 
     @property
     def confidence(self) -> Floats:
-        """The probability of the predicted class, shape (n,), or of each predicted 0 or 1, shape (n, labels)."""
+        """The probability of the predicted class, shape (n, 1), or of each predicted 0 or 1, shape (n, labels)."""
         assert self.probability is not None
-        if self.labels.ndim == 2:
-            return np.maximum(self.probability, 1 - self.probability)
-        highest: Floats = self.probability.max(axis=1)
-        return highest
+        return value_probabilities(self.probability, self.predicted)
 
     def score(self, metric: str) -> float:
         return METRICS[metric].compute(self.labels, self.predicted, self.probability)
@@ -97,10 +94,7 @@ def pool(parts: Sequence[Predictions]) -> Predictions:
 
 def label_probability(probability: Floats, labels: Values) -> Floats:
     """Return the probability of each example's label, or of its exact combination of labels, shape (n,)."""
-    if labels.ndim == 2:
-        product: Floats = np.where(labels == 1, probability, 1 - probability).prod(axis=1)
-        return product
-    return np.take_along_axis(probability, labels[:, None], axis=1)[:, 0]
+    return np.asarray(value_probabilities(probability, labels).prod(axis=1))
 
 
 def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:

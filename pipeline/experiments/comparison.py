@@ -11,7 +11,7 @@ from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError, printable
 from pipeline.core.task import Task
 from pipeline.core.text import escaped, format_number, listing
-from pipeline.evaluation.intervals import MIN_CHANGED, caveats, difference, fold_difference, jackknife
+from pipeline.evaluation.intervals import MIN_CHANGED, Difference, caveats, difference, fold_difference, jackknife
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, is_defined
 from pipeline.evaluation.predictions import Predictions, count_changed, label_probability
 from pipeline.experiments.groups import SCORE_UNITS
@@ -27,9 +27,9 @@ class Comparison:
     """The result of `compare`.
 
     Attributes:
-        split, metric: What the verdict is about.
+        split, metric, difference: What the verdict is about.
         scores: A row for each split and metric, starting with those of the verdict. "a" and "b" are the means over runs
-            or folds, and the other columns are those of `intervals.Difference`. "detectable" is None if it is unknown.
+            or folds, and the other columns are those of `Difference`. "detectable" is None if it is unknown.
         changed: The number of examples that changed, see `predictions.count_changed`.
         fixed, broken: See `_changed_examples`.
     """
@@ -38,6 +38,7 @@ class Comparison:
     b: Side
     split: str
     metric: Metric
+    difference: Difference
     scores: pd.DataFrame
     changed: int
     identical: bool
@@ -50,7 +51,7 @@ class Comparison:
         """The 95% confidence interval of how much better B is, for errors too. Infinite if too few examples changed."""
         if self.changed < MIN_CHANGED:
             return [-np.inf, np.inf]
-        return sorted(self.metric.sign * self.scores.loc[0, ["low", "high"]])
+        return sorted(self.metric.sign * bound for bound in (self.difference.low, self.difference.high))
 
     @property
     def better(self) -> str | None:
@@ -64,7 +65,7 @@ class Comparison:
     def verdict(self) -> str:
         if self.identical:
             return "no difference: the predictions are identical"
-        value, low, high = map(self.metric.format_difference, self.scores.loc[0, ["value", "low", "high"]])
+        value, low, high = map(self.metric.format_difference, self.difference[:3])
         unit = "" if self.metric.is_error else " points"
         score = f"{self.split} {self.metric.title} (95% confidence interval: {low} to {high}{unit})"
         if self.changed < MIN_CHANGED:
@@ -94,9 +95,8 @@ class Comparison:
         notes += caveats(a.task.metrics[:1], a.task, self.split, a.runs[0].predictions[self.split].labels, split_type)
         if {a.name, b.name} & {WORKSPACE, BASELINE} and (stages := _outdated_stages()):
             notes.append(f'Warning: the results in the workspace lack changes to {listing(stages)}. Run "dvc repro".')
-        for side in (a, b):
-            if names := side.degenerate(self.split):
-                notes.append(f"Warning: the same prediction for all {examples} in {listing(names)}.")
+        if names := a.degenerate(self.split) + b.degenerate(self.split):
+            notes.append(f"Warning: the same prediction for all {examples} in {listing(names)}.")
         before, after = self.changes.get(_LEAKED, (0, 0))
         if after > before:
             notes.append(f"Warning: train has {after:,} {examples} in B ({before:,} in A), so B may score too high.")
@@ -115,13 +115,14 @@ def compare(a: Side, b: Side) -> Comparison:
         raise UserError(f"{metric.title} is undefined for these {split} labels. Set another one in evaluate.metrics.")
     splits = [split, *(name for name in others if _examples(a, name) == _examples(b, name))]
     scores = pd.DataFrame(_compare_scores(a, b, part, name) for part in splits for name in task.metrics)
+    gap = Difference(*scores.loc[0, list(Difference._fields)])
     runs_a, runs_b = ([run.predictions[split] for run in side.runs] for side in (a, b))
     identical = np.array_equal([run.logits for run in runs_a], [run.logits for run in runs_b])
     changed = 0 if identical else count_changed(task, runs_a, runs_b)
     if changed < MIN_CHANGED or min(len(a.runs), len(b.runs)) < _MIN_SEEDS:
         scores["detectable"] = None
     fixed, broken = _changed_examples(task, runs_a, runs_b)
-    return Comparison(a, b, split, metric, scores, changed, identical, _changes(a, b, split), fixed, broken)
+    return Comparison(a, b, split, metric, gap, scores, changed, identical, _changes(a, b, split), fixed, broken)
 
 
 def _kind(side: Side) -> str:
@@ -237,15 +238,13 @@ def _tables(result: Comparison) -> dict[str, pd.DataFrame]:
 def _example_lines(result: Comparison) -> list[str]:
     """Describe three of the fixed and three of the broken examples. In Markdown, the lines are lists."""
     task, total = result.a.task, len(result.a.runs[0].predictions[result.split])
-    quantity, show = (
-        ("prediction", format_number) if task.is_regression else ("probability of the label", "{:.2f}".format)
-    )
+    quantity = "prediction" if task.is_regression else "probability of the label"
+    show = format_number if task.is_regression else "{:.2f}".format
     lines = []
     for title, examples in {"Better in B": result.fixed, "Worse in B": result.broken}.items():
         lines.append(f"{title}: {len(examples):,} of {total:,} {result.split} {task.noun}, with the {quantity}")
         for row in examples.head(3).itertuples():
-            example = f"{task.singular_noun} {row.idx}, label {row.label}"
-            lines.append(f"- {example}: {show(row.a)} in A, {show(row.b)} in B")
+            lines.append(f"- {task.singular_noun} {row.idx}, label {row.label}: {show(row.a)} in A, {show(row.b)} in B")
             texts = zip(task.text_columns, row.texts, strict=True)
             lines += [f"  - {column}: {textwrap.shorten(text, 500)}" for column, text in texts]
         lines.append("")

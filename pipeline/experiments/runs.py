@@ -72,8 +72,7 @@ class Side:
         """Return the names of the runs, or of the folds, that have learned nothing: they always predict the same."""
         if METRICS[self.task.metrics[0]].is_ranking:  # Such a score does not depend on the predictions.
             return []
-        parts = self.scored(split).items()
-        return [name for name, part in parts if (part.predicted == part.predicted[0]).all()]
+        return [name for name, part in self.scored(split).items() if (part.predicted == part.predicted[0]).all()]
 
 
 def read_side(name: str, *, linear: bool = False) -> Side:

@@ -35,6 +35,13 @@ def logits_to_probabilities(problem_type: ProblemType, logits: Logits) -> NDArra
     return np.round(np.asarray(probabilities), 12)
 
 
+def value_probabilities(probabilities: NDArray[np.floating[Any]], values: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    """Return how likely labels or predictions are: each class, shape (n, 1), or each 0 or 1, shape (n, labels)."""
+    if values.ndim == 2:
+        return np.where(values == 1, probabilities, 1 - probabilities)
+    return np.take_along_axis(probabilities, values[:, np.newaxis], axis=1)
+
+
 def loss(problem_type: ProblemType, logits: Logits, labels: NDArray[Any]) -> float:
     """Return the mean loss: cross-entropy in nats, or the squared error of a regression."""
     return float(np.mean(losses(problem_type, logits, labels)))

@@ -62,16 +62,12 @@ def learning(results: Results) -> str:
     epochs = history[history["split"] != "train"].reset_index(drop=True)
     name, kept, last = training["metric_for_best_model"], training["kept_epoch"], len(epochs)
     if training["degenerate"] and not METRICS[results.task.metrics[0]].is_ranking:
-        problem = "The kept model gives the same prediction for every validation example."
-        return f"{problem} Try another train.lr, more epochs or another seed."
+        return "The model predicts the same for all of validation. Try another train.lr, more epochs or another seed."
     values = SCORES[name].sign * epochs[name]
     best = (values.index[values == values.max()] + 1).tolist()
     title, score = f"validation {SCORES[name].title}", with_unit(epochs[name][best[0] - 1], name)
-    if best == [kept]:
-        finding = f"Best after epoch {kept} of {last}, which was kept: the {title} is {score}."
-    else:
-        after = " and ".join(f"epoch {epoch}" for epoch in best)
-        finding = f"The best {title} is {score}, after {after} of {last}. Epoch {kept} was kept."
+    after = " and ".join(f"epoch {epoch}" for epoch in best)
+    finding = f"The best {title} is {score}, after {after} of {last}. Epoch {kept} was kept."
     if last < training["epochs"]:
         return f"{finding} Training stopped early, after {last} of {training['epochs']} epochs."
     earlier = values[:-1].max()  # NaN if there was only one epoch
@@ -85,16 +81,14 @@ def calibration(results: Results) -> str:
     split = results.task.verdict_split
     details, predictions = results.diagnostics[split], results.predictions[split]
     right, expected = np.mean(predictions.labels == predictions.predicted), details["if_calibrated"]
-    is_uneven = details["calibration_error"] > expected["calibration_error_high"]
-    verdicts = {
-        "Overconfident": right < expected["accuracy_low"],
-        "Underconfident": right > expected["accuracy_high"],
-        "Too sure of some predictions, and not sure enough of others": is_uneven,
-    }
-    verdict = next((verdict for verdict, holds in verdicts.items() if holds), "No sign of over- or underconfidence")
     numbers = f"mean confidence is {details['confidence']:.1%}, and {right:.1%} of the predictions"
     if results.task.is_multi_label:  # The simulation does not know that the labels of an example share their errors.
         return f"The {numbers}, one for each {results.task.singular_noun} and label, are right."
+    verdict = "No sign of over- or underconfidence"
+    if not expected["accuracy_low"] <= right <= expected["accuracy_high"]:
+        verdict = "Overconfident" if right < expected["accuracy_low"] else "Underconfident"
+    elif details["calibration_error"] > expected["calibration_error_high"]:
+        verdict = "Too sure of some predictions, and not sure enough of others"
     return f"{verdict}: the {numbers} are right."
 
 
@@ -102,7 +96,7 @@ def certain_predictions(results: Results) -> str:
     """Say how accurate the predictions are that `classify --min-probability 0.8` would keep."""
     split = results.task.verdict_split
     predictions = results.predictions[split]
-    is_certain = predictions.confidence.reshape(len(predictions), -1).min(axis=1) >= _CERTAIN
+    is_certain = predictions.confidence.min(axis=1) >= _CERTAIN
     kept = f"The model is at least {_CERTAIN:.0%} sure of {is_certain.mean():.1%} of the {split} {results.task.noun}"
     if not is_certain.any():
         return f"{kept}."
@@ -127,9 +121,8 @@ def classes(results: Results) -> str:
 def errors(results: Results) -> str:
     """Say how far the predictions of a regression are off."""
     details, rmse = results.diagnostics[results.task.verdict_split], METRICS["rmse"]
-    size, bias = rmse.format(details["mean_absolute_error"]), rmse.format(abs(details["mean_error"]))
-    direction = "high" if details["mean_error"] > 0 else "low"
-    return f"The predictions are off by {size} on average. Their mean is {bias} too {direction}."
+    size, bias = rmse.format(details["mean_absolute_error"]), rmse.format_difference(details["mean_error"])
+    return f"The predictions are off by {size} on average, and their mean is off by {bias}."
 
 
 def slices(results: Results, scored: pd.DataFrame) -> str:

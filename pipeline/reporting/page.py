@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from pipeline.core.data_card import MAX_TRUNCATED, label_table
 from pipeline.core.text import code
-from pipeline.evaluation.diagnostics import plots
+from pipeline.evaluation.diagnostics import plots, reliability
 from pipeline.evaluation.intervals import MIN_EXAMPLES, caveats
 from pipeline.evaluation.metrics import METRICS
 from pipeline.reporting import charts, findings
@@ -96,15 +96,13 @@ def _sections(results: Results) -> Iterator[Section]:
     picture = charts.losses(results.history, results.training["kept_epoch"])
     yield Section("Learning", findings.learning(results), body, picture)
     if task.is_regression:
-        picture = charts.errors(predictions.predicted - predictions.labels)
-        yield Section("Errors", findings.errors(results), [], picture)
+        yield Section("Errors", findings.errors(results), [], charts.errors(predictions.predicted - predictions.labels))
     else:
         scores = results.classes.rename(columns={"n": task.noun, "f1": "F1"}).astype({task.noun: int})
         body = [table(scores, f"In percent, on {split}", METRICS["f1_macro"].format)]
         yield Section("Labels" if task.is_multi_label else "Confusion", findings.classes(results), body)
-        drawn = plots(task, predictions)
         lowest_confidence = 0.5 if task.binary or task.is_multi_label else 0.0
-        picture = charts.plot("reliability", drawn["reliability"], lowest_confidence)
+        picture = charts.plot("reliability", reliability(predictions), lowest_confidence)
         note = "Confidence is the probability of the prediction. On the dashed line, it is equal to the accuracy. "
         note += findings.certain_predictions(results)
         yield Section("Calibration", findings.calibration(results), [], picture, note=note)
