@@ -79,7 +79,7 @@ def run(stage: str) -> None:
         from pipeline.tokenize_data import tokenize
 
         num_proc = 2 if stage.endswith("2 processes") else 1
-        tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic"), num_proc)
+        tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic", stride=None), num_proc)
     elif stage == "load":
         from torch.utils.data import DataLoader
 

@@ -37,7 +37,7 @@ from pipeline.params import Precision
 from pipeline.sources.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
 from pipeline.sources.tables import Table, concat, json_lines, read_bytes, read_table, require_writable, write_rows
 
-_ROWS = 1 << 15  # that are scored at once
+_ROWS, _ROWS_OF_WINDOWS = 1 << 15, 1 << 10  # that are scored at once, truncated or in windows
 
 
 def classify(
@@ -74,8 +74,11 @@ def classify(
     if classifier.problem_type == "regression" and (min_probability is not None or sort is not None):
         raise UserError("the predictions of a regression have no probabilities (--min-probability, --sort).")
     # Tokens need more memory than texts, so they are made and scored in several parts.
-    starts = range(0, len(texts), _ROWS)
-    parts = [classifier.score([texts[name].tolist()[start : start + _ROWS] for name in texts]) for start in starts]
+    rows_at_once = _ROWS if settings.stride is None else _ROWS_OF_WINDOWS
+    starts = range(0, len(texts), rows_at_once)
+    parts = [
+        classifier.score([texts[name].tolist()[start : start + rows_at_once] for name in texts]) for start in starts
+    ]
     logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
     probabilities = logits_to_probabilities(classifier.problem_type, logits)
     predictions = logits_to_predictions(classifier.problem_type, logits)

@@ -7,6 +7,9 @@ from typing import Literal
 
 from pipeline.cli import run_stage
 
+import numpy as np
+import pandas as pd
+
 from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
@@ -44,11 +47,12 @@ def predict(
     for split in task.predicted_splits:
         examples = load_examples(tokenized, split)
         if params.max_samples is not None:
-            examples = examples.select(range(min(params.max_samples, len(examples))))
+            position_of_text, _ = pd.factorize(examples.with_format("numpy")["idx"][:])
+            examples = examples.select(np.flatnonzero(position_of_text < params.max_samples))
         started = time.perf_counter()
         scored[split] = model.logits(examples)
         seconds = time.perf_counter() - started
-        log.info("scored %s: %s %s in %.1f seconds", split, f"{len(examples):,}", task.noun, seconds)
+        log.info("scored %s: %s %s in %.1f seconds", split, f"{len(scored[split]):,}", task.noun, seconds)
     if distributed.rank() > 0:
         return
     with atomic_output(out) as draft:

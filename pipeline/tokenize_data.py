@@ -17,7 +17,7 @@ from pipeline.core.dataset_files import save
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZATION, TOKENIZED, read_output, require
-from pipeline.core.task import TASK, Task, read_task
+from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.modeling.tokenization import LOCAL, encode, load_tokenizer, pair_separator
 from pipeline.params import Params, TokenizeParams
 
@@ -34,12 +34,13 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     """Write a `datasets.Dataset` for each split to `out/<split>`, with the columns that the model reads.
 
     Each dataset also has the columns `labels` (unless the labels of the split are unknown), `idx` and `length` (the
-    number of tokens without padding). `out` also gets lengths.json (the number of `rows` of each split, their `mean`
+    number of tokens without padding). With a stride, it has a row for each window of a text, except in train, which has
+    the first window only. `out` also gets lengths.json (the number of `rows` of each split, their `mean`
     and `longest` length in tokens, and how many of them were `truncated`), tokenization.json (`params` and the
     `pair_separator`), and copies of task.json and source.json.
 
     Raises:
-        UserError: An input is missing, the model does not support `max_length`, or a number to predict is -100.
+        UserError: An input is missing, `max_length` or `stride` does not fit the model, or a number to predict is -100.
     """
     require(pretrained)
     task = read_task(raw)
@@ -48,17 +49,19 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         raise UserError(
             f"params.yaml: tokenize.max_length must be at most {largest} for this model, got {params.max_length}."
         )
+    _check_stride(params, tokenizer, task)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # Only num_proc decides how many cores are used.
     processes = min(num_proc, os.cpu_count() or 1)
     lengths = {}
     with atomic_output(out) as draft:
         for split in task.splits:
             examples = _with_model_labels(split, _read_rows(raw, split, draft.parent / "cache"), task)
+            settings = {**params.model_dump(), "stride": None if split == TRAIN else params.stride}
             tokenized = examples.map(
                 encode,
                 batched=True,
                 num_proc=processes if processes > 1 else None,
-                fn_kwargs={"tokenizer": tokenizer, "text_columns": task.text_columns, **params.model_dump()},
+                fn_kwargs={"tokenizer": tokenizer, "text_columns": task.text_columns, **settings},
                 remove_columns=[name for name in examples.column_names if name not in ("idx", "labels")],
                 new_fingerprint=split,
                 desc=f"tokenizing {split}",
@@ -70,6 +73,18 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         write_json(draft / TOKENIZATION, {**params.model_dump(), "pair_separator": separator})
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file), draft)
+
+
+def _check_stride(params: TokenizeParams, tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
+    if params.stride is None:
+        return
+    if task.pairs:
+        raise UserError("params.yaml: tokenize.stride must be null for pairs of texts.")
+    if params.stride >= (window := params.max_length - tokenizer.num_special_tokens_to_add()):
+        raise UserError(
+            f"params.yaml: tokenize.stride must be less than {window}, which is tokenize.max_length without special "
+            f"tokens, got {params.stride}."
+        )
 
 
 def _read_rows(raw: Path, split: str, cache: Path) -> Dataset:
@@ -99,9 +114,11 @@ def _log_lengths(split: str, tokenized: Dataset, tokenizer: PreTrainedTokenizerB
     columns = tokenized.with_format("numpy")
     lengths, truncated = columns["length"][:], columns["truncated"][:]
     unknown = _count_unknown_tokens(tokenized, tokenizer) / lengths.sum()
+    rows = len(tokenized.unique("idx"))
+    noun = f"{task.noun} in {len(lengths):,} windows" if len(lengths) > rows else task.noun
     log.info(
         "%s: %s %s, mean %.1f tokens, longest %d, %s truncated (%.1f%%), %.1f%% of the tokens unknown",
-        split, f"{len(lengths):,}", task.noun, lengths.mean(), lengths.max(), f"{truncated.sum():,}",
+        split, f"{rows:,}", noun, lengths.mean(), lengths.max(), f"{truncated.sum():,}",
         100 * truncated.mean(), 100 * unknown,
     )  # fmt: skip
     if truncated.mean() > MAX_TRUNCATED:
@@ -109,7 +126,7 @@ def _log_lengths(split: str, tokenized: Dataset, tokenizer: PreTrainedTokenizerB
     if unknown > _MAX_UNKNOWN:
         log.warning("%s: use a base model whose vocabulary fits the language of these texts.", split)
     return {
-        "rows": len(lengths), "mean": float(lengths.mean()), "longest": int(lengths.max()),
+        "rows": rows, "mean": float(lengths.mean()), "longest": int(lengths.max()),
         "truncated": int(truncated.sum()),
     }  # fmt: skip
 

@@ -61,7 +61,7 @@ def train(
     require(pretrained)
     task = with_selection_metric(read_task(tokenized), params.metric_for_best_model)
     device = set_up_device(params.precision, params.num_threads)
-    max_length = read_json(tokenized / TOKENIZATION)["max_length"]
+    tokenization = read_json(tokenized / TOKENIZATION)
     if params.engine == "loop":
         from pipeline.training.loop import fit
     else:
@@ -96,7 +96,9 @@ def train(
             return
         with atomic_output(classifier) as draft:
             _write_model(draft, inputs, weights)
-            settings = InferenceSettings(task.text_columns, max_length, device.precision)
+            settings = InferenceSettings(
+                task.text_columns, tokenization["max_length"], tokenization["stride"], device.precision
+            )
             write_json(draft / SETTINGS, settings._asdict())
             write_text(draft / PROVENANCE, record)  # `write_json` would round the parameters to six digits.
         write_history(history)
@@ -133,7 +135,7 @@ def _summary(history: History, params: TrainParams, inputs: TrainInputs) -> dict
     epochs = epochs_scored(history)
     kept = kept_epoch(history, params.keep, task)
     # The prediction for a single example says nothing about the model.
-    degenerate = len(inputs.validation) > 1 and kept["eval_distinct_predictions"] == 1
+    degenerate = len(inputs.validation.unique("idx")) > 1 and kept["eval_distinct_predictions"] == 1
     if degenerate:
         log.warning(
             "the model gives the same prediction for every validation example. Try another train.lr, more train.epochs "

@@ -255,7 +255,7 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMak
     @functools.cache
     def run(checkpoint: Path, padding: str = "dynamic") -> Path:
         out = tmp_path_factory.mktemp("tokenized") / "tokenized"
-        tokenize(raw, checkpoint, out, TokenizeParams(max_length=96, padding=padding), num_proc=1)  # type: ignore[arg-type]
+        tokenize(raw, checkpoint, out, TokenizeParams(max_length=96, padding=padding, stride=None), num_proc=1)  # type: ignore[arg-type]
         return out
 
     return run

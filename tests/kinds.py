@@ -68,11 +68,13 @@ def download_task(name: str, directory: Path) -> Path:
     return directory / "raw"
 
 
-def train_task(name: str, directory: Path, checkpoint: Path, params: Params, **changes: Any) -> Path:
+def train_task(
+    name: str, directory: Path, checkpoint: Path, params: Params, stride: int | None = None, **changes: Any
+) -> Path:
     """Run the stages up to train for a task, in the paths below `directory` that the stages use."""
     tokenized, metrics, checkpoints = directory / TOKENIZED, directory / METRICS_DIR, directory / CHECKPOINTS
     raw = download_task(name, directory)
-    tokenize(raw, checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic"), 1)
+    tokenize(raw, checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic", stride=stride), 1)
     settings = sections(params, **{"max_train_samples": None, **changes})
     train(tokenized, checkpoint, directory / CLASSIFIER, metrics, checkpoints, *settings)
     return directory

@@ -151,7 +151,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     write_details(root / METRICS_DIR / "train.json", training)
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
     write(root / TOKENIZED / "lengths.json", lengths)
-    write(root / TOKENIZED / TOKENIZATION, {"max_length": 96, "pair_separator": ""})
+    write(root / TOKENIZED / TOKENIZATION, {"max_length": 96, "stride": None, "pair_separator": ""})
     evaluate_inputs(root)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import TinyMaker, read_logits, update_json
+from conftest import TinyMaker, read_history, read_logits, update_json
 from kinds import TASKS, train_task
 from scipy.special import expit, softmax
 
@@ -18,6 +18,7 @@ from pipeline.classify import classify, main
 from pipeline.core.messages import UserError
 from pipeline.core.paths import CLASSIFIER, PREDICTIONS, SETTINGS, TOKENIZED
 from pipeline.modeling import device
+from pipeline.modeling.outputs import loss
 from pipeline.params import Params, Precision
 from pipeline.predict import predict
 
@@ -30,7 +31,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: Tiny
     """Run the stages up to predict for a type of task, and return the output directory."""
 
     def make(task: str) -> Path:
-        out = train_task(task, tmp_path_factory.mktemp("a project"), tiny(), params, lr=5e-3, epochs=6)
+        out, stride = tmp_path_factory.mktemp("a project"), 8 if task == "multi_label" else None
+        train_task(task, out, tiny(), params, stride, lr=5e-3, epochs=6)
         predict(out / "raw", out / TOKENIZED, out / CLASSIFIER, out / PREDICTIONS, params.predict, "fp32", 1)
         return out
 
@@ -64,7 +66,31 @@ def test_a_file_gets_the_same_predictions_as_in_the_predict_stage(
     else:
         np.testing.assert_allclose(predicted, logits[:, 0], atol=1e-5)
     assert list(probabilities) == [f"probability_{label}" for label in labels]
-    assert "24 tokens and were truncated" in caplog.text
+    assert ("24 tokens and were truncated" in caplog.text) == (task != "multi_label"), "it is scored in windows"
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_the_logits_of_a_long_text_are_the_mean_over_its_windows(
+    engine: str, params: Params, tiny: TinyMaker, tmp_path: Path
+) -> None:
+    """The code of docs/use_the_model.md gives these logits, and the validation loss of the epoch is their loss."""
+    from transformers import pipeline
+
+    out = train_task("classes", tmp_path, tiny(initializer_range=0.2), params, stride=8, engine=engine)
+    for max_samples, size in ((7, 7), (None, 60)):
+        settings = params.predict.model_copy(update={"max_samples": max_samples})
+        predict(out / "raw", out / TOKENIZED, out / CLASSIFIER, out / PREDICTIONS, settings, "fp32", 1)
+        rows = pd.read_parquet(out / PREDICTIONS / "validation.parquet")
+        assert rows["idx"].tolist() == list(range(size))
+    plain: Any = pipeline("text-classification", model=str(out / CLASSIFIER))
+    options = {"max_length": 24, "stride": 8, "return_overflowing_tokens": True}
+    logits = read_logits(out / PREDICTIONS / "validation.parquet")
+    for text, expected in zip(rows["text"], logits, strict=True):
+        windows = plain.tokenizer(text, truncation=True, padding=True, return_tensors="pt", **options)
+        del windows["overflow_to_sample_mapping"]
+        np.testing.assert_allclose(plain.model(**windows).logits.mean(dim=0).tolist(), expected, atol=1e-5)
+    epoch = read_history(out)[-1]
+    assert float(epoch["loss"]) == pytest.approx(loss("single_label_classification", logits, rows["label"].to_numpy()))
 
 
 @pytest.mark.parametrize("task", ["classes", "multi_label"])

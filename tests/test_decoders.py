@@ -73,4 +73,4 @@ def test_a_tokenizer_without_padding_and_end_of_text_tokens_is_rejected(
     checkpoint = shutil.copytree(tiny("gpt2"), tmp_path / "checkpoint")
     update_json(checkpoint / "tokenizer_config.json", eos_token=None)
     with pytest.raises(UserError, match=r"checkpoint .* neither a padding token"):
-        tokenize(raw, checkpoint, tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
+        tokenize(raw, checkpoint, tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic", stride=None), 1)

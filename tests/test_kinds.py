@@ -24,7 +24,7 @@ from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 from pipeline.training.losses import SummedLoss, class_weights
 
-TOKENIZE = TokenizeParams(max_length=64, padding="dynamic")
+TOKENIZE = TokenizeParams(max_length=64, padding="dynamic", stride=None)
 
 
 @pytest.fixture(scope="module", params=list(TASKS))
@@ -176,6 +176,15 @@ def test_invalid_weights_and_metrics_are_rejected_in_one_line(run: Callable[...,
         run("regression", "run", class_weights="balanced")
     with pytest.raises(UserError, match=r'best_model must be one of loss, accuracy, .*got "pearson"'):
         run("multi_label", "run", metric_for_best_model="pearson")
+
+
+@pytest.mark.parametrize(("task", "message"), [("classes", r"less than 22, .* got 22\."), ("regression", "for pairs")])
+def test_a_stride_that_does_not_fit_is_rejected(
+    task: str, message: str, downloaded: Callable[[str], Path], tiny: TinyMaker, tmp_path: Path
+) -> None:
+    params = TokenizeParams(max_length=24, padding="dynamic", stride=22)
+    with pytest.raises(UserError, match=rf"tokenize\.stride must be .*{message}"):
+        tokenize(downloaded(task), tiny(), tmp_path / "out", params, 1)
 
 
 def test_a_label_equal_to_the_marker_for_missing_labels_is_rejected(

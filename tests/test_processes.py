@@ -74,7 +74,7 @@ def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
 ) -> None:
     """With 72 multi-label rows, the last step of an epoch has 8 rows."""
     raw, data, checkpoint = download_task("multi_label", tmp_path), tmp_path / "tokenized", tiny(**NO_DROPOUT)
-    tokenize(raw, checkpoint, data, TokenizeParams(max_length=64, padding="dynamic"), 1)
+    tokenize(raw, checkpoint, data, TokenizeParams(max_length=64, padding="dynamic", stride=None), 1)
     settings: dict[str, Any] = {"max_train_samples": 72, "logging_steps": 1, "epochs": 2, "class_weights": "balanced"}
     expected = history(train_model(data, checkpoint, tmp_path / "alone", batch_size=16, **settings))
     assert len(expected) == 2 * (5 + 1)

@@ -41,7 +41,8 @@ def run(tiny: TinyMaker, tmp_path: Path) -> Run:
                 csv.writer(file).writerows([("text", "label"), *texts])
         data = data_params(task="custom", directory=str(out / "files"), problem_type="regression")
         download(out / "raw", data)
-        tokenize(out / "raw", checkpoint, out / "tokenized", TokenizeParams(max_length=64, padding="dynamic"), 1)
+        lengths = TokenizeParams(max_length=64, padding="dynamic", stride=None)
+        tokenize(out / "raw", checkpoint, out / "tokenized", lengths, 1)
         settings = {"max_train_samples": None, "logging_steps": 1, **changes}
         train_model(out / "tokenized", checkpoint, out, **settings)
         predict_splits(out / "raw", out / "tokenized", out)

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from conftest import TinyMaker, contents, replace_columns, update_json
 
@@ -20,7 +19,7 @@ from pipeline.tokenize_data import tokenize
 
 
 def params(max_length: int = 96, padding: str = "dynamic") -> TokenizeParams:
-    return TokenizeParams(max_length=max_length, padding=padding)  # type: ignore[arg-type]
+    return TokenizeParams(max_length=max_length, padding=padding, stride=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -47,19 +46,6 @@ def test_a_tokenizer_without_token_types_is_saved_without_them(tiny: TinyMaker, 
 
     load_tokenizer(tiny("bert", type_vocab_size=1)).save_pretrained(tmp_path)
     assert "token_type_ids" not in AutoTokenizer.from_pretrained(tmp_path)("a text", "another text")
-
-
-def test_a_pair_is_encoded_exactly_as_the_models_tokenizer_does(
-    raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path]
-) -> None:
-    from transformers import AutoTokenizer
-
-    pairs = pq.read_table(raw / "validation.parquet").to_pylist()
-    rows = load_examples(tokenized(tiny()), "validation").to_list()
-    tokenizer = AutoTokenizer.from_pretrained(tiny())
-    for pair, row in zip(pairs, rows, strict=True):
-        assert row["input_ids"] == tokenizer(pair["sentence1"], pair["sentence2"])["input_ids"]
-        assert (row["labels"], row["idx"]) == (pair["label"], pair["idx"])
 
 
 def test_truncation_is_counted_and_reported(

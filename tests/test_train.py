@@ -214,14 +214,6 @@ def rows(short_run: Path, predicted: Callable[..., list[dict[str, Any]]]) -> lis
     return predicted(short_run)
 
 
-def test_max_samples_scores_the_first_pairs_of_each_split(
-    short_run: Path, rows: list[dict[str, Any]], predicted: Callable[..., list[dict[str, Any]]]
-) -> None:
-    for samples, expected in ((7, rows[:7] + rows[120:127]), (100_000, rows)):
-        scored = predicted(short_run, max_samples=samples)
-        assert [row["idx"] for row in scored] == [row["idx"] for row in expected]
-
-
 def test_predictions_match_the_model_in_the_order_of_the_data(
     short_run: Path, rows: list[dict[str, Any]], raw: Path
 ) -> None:

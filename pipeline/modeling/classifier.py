@@ -14,7 +14,7 @@ from pipeline.core.paths import SETTINGS, read_output
 from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.loading import load_fine_tuned_model
-from pipeline.modeling.scoring import predict_logits, scoring_trainer
+from pipeline.modeling.scoring import mean_over_windows, predict_logits, scoring_trainer
 from pipeline.modeling.tokenization import encode, load_tokenizer
 from pipeline.params import Precision
 
@@ -24,6 +24,7 @@ class InferenceSettings(NamedTuple):
 
     text_columns: list[str]
     max_length: int
+    stride: int | None
     precision: Precision
 
 
@@ -61,11 +62,11 @@ class Classifier:
         self._trainer = scoring_trainer(model, self._tokenizer, device, batch_size)
 
     def logits(self, examples: Dataset) -> NDArray[np.float64]:
-        """Score tokenized examples. Returns logits of shape (examples, outputs), in the order of the examples."""
+        """Score tokenized examples. Returns logits of shape (texts, outputs), in the order of the texts."""
         logits = predict_logits(self._trainer, examples)
         if not np.isfinite(logits).all():
             raise UserError(f"{self._directory}: some logits are NaN or infinite. Set train.precision to fp32.")
-        return logits.astype(np.float64)
+        return mean_over_windows(logits, examples.with_format("numpy")["idx"][:])
 
     def score(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], int]:
         """Score new examples, given as one sequence per text column.
@@ -74,6 +75,8 @@ class Classifier:
             Logits of shape (examples, outputs), and the number of examples that were truncated to `max_length`.
         """
         settings = self.settings
-        columns: dict[str, Any] = dict(zip(settings.text_columns, texts, strict=True))
-        encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, "dynamic")
+        columns: dict[str, Any] = {"idx": range(len(texts[0]))} | dict(zip(settings.text_columns, texts, strict=True))
+        encoded = encode(
+            columns, self._tokenizer, settings.text_columns, settings.max_length, "dynamic", settings.stride
+        )
         return self.logits(Dataset.from_dict(encoded)), sum(encoded["truncated"])

@@ -5,6 +5,7 @@ import tempfile
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from datasets import Dataset
 from numpy.typing import NDArray
@@ -66,3 +67,10 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     logits = np.empty_like(predictions)
     logits[order] = predictions
     return logits
+
+
+def mean_over_windows(logits: NDArray[np.floating[Any]], idx: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Average the logits of the windows of each text, which have its `idx`, in the order of their first windows."""
+    windows = pd.DataFrame(logits.astype(np.float64)).groupby(idx, sort=False)
+    means: NDArray[np.float64] = windows.mean(skipna=False).to_numpy()
+    return means

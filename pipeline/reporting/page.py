@@ -177,8 +177,9 @@ def _mistakes(results: Results) -> Section:
 def _data_table(results: Results) -> pd.DataFrame:
     task, splits, lengths = results.task, results.card.splits, results.lengths
     header, *rows = label_table(task, results.card)
+    longer = "longer than" if results.tokenization["stride"] is None else "truncated to"
     counts = {
-        f"longer than {results.tokenization['max_length']:,} tokens": {n: lengths[n]["truncated"] for n in splits},
+        f"{longer} {results.tokenization['max_length']:,} tokens": {n: lengths[n]["truncated"] for n in splits},
         "duplicates of earlier rows": {name: split.repeated for name, split in splits.items()},
         "duplicates with another label": {name: split.contradictory for name, split in splits.items()},
     }

@@ -56,7 +56,9 @@ def fit(
             eval_dataset=inputs.validation,
             processing_class=inputs.tokenizer,
             # Its "loss" replaces the Trainer's "eval_loss", which has class weights and label smoothing.
-            compute_metrics=lambda scored: compute_metrics(task, scored.predictions, scored.label_ids),
+            compute_metrics=lambda scored: compute_metrics(
+                task, scored.predictions, scored.label_ids, inputs.validation
+            ),
             preprocess_logits_for_metrics=only_logits,
             callbacks=[_LogAndStopEarly(task, params.early_stopping_patience), ScoringProgress()],
             summed_loss=inputs.loss,
