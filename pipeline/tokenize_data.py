@@ -34,10 +34,10 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     """Write a `datasets.Dataset` for each split to `out/<split>`, with the columns that the model reads.
 
     Each dataset also has the columns `labels` (unless the labels of the split are unknown), `idx` and `length` (the
-    number of tokens without padding). With a stride, it has a row for each window of a text, except in train, which has
-    the first window only. `out` also gets lengths.json (the number of `rows` of each split, their `mean`
-    and `longest` length in tokens, and how many of them were `truncated`), tokenization.json (`params` and the
-    `pair_separator`), and copies of task.json and source.json.
+    number of tokens without padding). With a stride, a text has a row for each of its windows, except in train, which
+    only has the first window. `out` also gets lengths.json (the number of `rows` in each split of `raw`, the `mean` and
+    `longest` length in tokens of what the model reads, and how many rows were `truncated`), tokenization.json (`params`
+    and the `pair_separator`), and copies of task.json and source.json.
 
     Raises:
         UserError: An input is missing, `max_length` or `stride` does not fit the model, or a number to predict is -100.

@@ -77,7 +77,7 @@ def test_the_logits_of_a_long_text_are_the_mean_over_its_windows(
     from transformers import pipeline
 
     out = train_task("classes", tmp_path, tiny(initializer_range=0.2), params, stride=8, engine=engine)
-    for max_samples, size in ((7, 7), (None, 60)):
+    for max_samples, size in ((30, 30), (None, 60)):
         settings = params.predict.model_copy(update={"max_samples": max_samples})
         predict(out / "raw", out / TOKENIZED, out / CLASSIFIER, out / PREDICTIONS, settings, "fp32", 1)
         rows = pd.read_parquet(out / PREDICTIONS / "validation.parquet")

@@ -118,4 +118,4 @@ def _evaluate(accelerator: Accelerator, model: Any, loader: DataLoader[Any], inp
         labels = batch.pop("labels")
         scored.append(accelerator.gather_for_metrics((model(**batch).logits.float(), labels)))
     logits, labels = (torch.cat(parts).cpu().numpy() for parts in zip(*scored, strict=True))
-    return compute_metrics(inputs.task, logits, labels, inputs.validation)
+    return compute_metrics(inputs.task, logits, labels, inputs.validation.with_format("numpy")["idx"][:])

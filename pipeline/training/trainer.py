@@ -45,6 +45,7 @@ def fit(
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if should_stop(state.log_history, params.early_stopping_patience, task):
             arguments.num_train_epochs = round(state.epoch)  # Otherwise, the Trainer continues after the early stop.
+    idx = inputs.validation.with_format("numpy")["idx"][:]
     # By default, TensorBoard writes next to the checkpoints, which are removed at the end.
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(users_path("runs").absolute() / checkpoints.name))
     with rejecting_values():
@@ -56,9 +57,7 @@ def fit(
             eval_dataset=inputs.validation,
             processing_class=inputs.tokenizer,
             # Its "loss" replaces the Trainer's "eval_loss", which has class weights and label smoothing.
-            compute_metrics=lambda scored: compute_metrics(
-                task, scored.predictions, scored.label_ids, inputs.validation
-            ),
+            compute_metrics=lambda scored: compute_metrics(task, scored.predictions, scored.label_ids, idx),
             preprocess_logits_for_metrics=only_logits,
             callbacks=[_LogAndStopEarly(task, params.early_stopping_patience), ScoringProgress()],
             summed_loss=inputs.loss,
