@@ -29,7 +29,7 @@ from report_inputs import (
 )
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, TOKENIZATION, TOKENIZED
+from pipeline.core.paths import BASELINES, METRICS_DIR, PREDICTIONS, PROVENANCE, TOKENIZATION, TOKENIZED
 from pipeline.core.text import aligned, code
 from pipeline.evaluation.metrics import METRICS
 from pipeline.params import load_params
@@ -153,10 +153,12 @@ def test_warnings_are_folded_and_counted(roots: dict[str, Path]) -> None:
 
 def test_a_report_on_the_first_pairs_says_so(root: Path) -> None:
     """With predict.max_samples, the predictions cover only the first pairs."""
-    for file in [root / PREDICTIONS / "test.parquet", root / LINEAR / "test.parquet"]:
+    for file in [root / PREDICTIONS / "test.parquet", *root.glob(f"{BASELINES}/*/test.parquet")]:
         pq.write_table(pq.read_table(file).slice(0, 15), file)
+    shutil.rmtree(root / BASELINES / "frozen")
     evaluate_inputs(root)
     text = visible_text(make_report(root))
+    assert "frozen" not in text, "with baseline.frozen=false, there is no such model"
     for fact in ("of 15 test pairs", "first 15 of 120 test pairs", "raise predict.max_samples", "none is judged"):
         assert fact in text
 
