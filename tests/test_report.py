@@ -198,7 +198,7 @@ def test_names_are_shown_unchanged_and_add_no_markup_to_the_page_and_the_card(tm
     body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # a fenced block has no markup
     assert set(re.findall("</?([^>]*)>", body)) == {"code"}
     assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)
-    assert {len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)} == {6}
+    assert {len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)} == {7}
     for name in (*labels, f"me/{MARKUP}", f"data {MARKUP}"):
         assert code(name) in body
 
