@@ -8,7 +8,7 @@ Examples:
   python -m pipeline.folds
   # Ten folds, two at a time, with another learning rate:
   python -m pipeline.folds --k 10 -S train.lr=1e-4 --jobs 2
-  # Without fine-tuning, in seconds: a logistic regression on the base model:
+  # Without training: a logistic (or ridge) regression on the base model:
   python -m pipeline.folds --model frozen
   # After Ctrl-C or a kill, repeat the command to continue.
 

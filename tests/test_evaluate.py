@@ -133,8 +133,7 @@ def run(tmp_path: Path) -> Evaluate:
 
     def run(task: Task, train: Any, scored: dict[str, tuple[Any, ...]], names: Any = None) -> Any:
         """`scored` has the labels, the logits, and optionally the logits of the linear model of each split."""
-        names_of_outputs = ("raw", "predictions", "baseline", "metrics")
-        raw, predictions, baselines, metrics = (tmp_path / name for name in names_of_outputs)
+        raw, predictions, baselines, metrics = map(tmp_path.joinpath, ("raw", "predictions", "baseline", "metrics"))
         for directory in (raw, predictions, baselines / "linear"):
             directory.mkdir(parents=True)
         pq.write_table(pa.table({"label": list(train)}), raw / "train.parquet")
