@@ -142,12 +142,8 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     write(root / PREDICTIONS / PROVENANCE, provenance)
     write(root / METRICS_DIR / "plots" / "history.csv", history(task, (0.6, 0.5, 0.52), (0.8, 0.87, 0.85)))
     training: dict[str, Any] = {
-        "kept_epoch": 2,
-        "degenerate": False,
-        "effective_batch_size": 16,
-        "epochs": 3,
-        "epochs_run": 3,
-    }
+        "kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 3,
+    }  # fmt: skip
     training |= {"metric_for_best_model": task.metric_for_best_model, "steps": 12}
     write_details(root / METRICS_DIR / "train.json", training)
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
