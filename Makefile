@@ -78,7 +78,7 @@ table: setup ## List the experiments: what changed between them, and their score
 	@# Without hashes, counts and baselines. The pager keeps DVC from cutting the table to the width of the terminal. By
 	@# default, DVC only shows experiments that started from HEAD. So this passes the commits that the others started from,
 	@# which git keeps as refs/exps/<2 digits of the commit>/<the other digits>/<name>.
-	@DVC_PAGER=cat dvc exp show --only-changed --drop '.*(/|[.](lock|yaml|n|loss)$$|[.:](linear|majority|mean)_)|Created' --rev HEAD \
+	@DVC_PAGER=cat dvc exp show --only-changed --drop '.*(/|[.](lock|yaml|n|loss)$$|[.:](linear|frozen|majority|mean)_)|Created' --rev HEAD \
 	    $$(git for-each-ref --sort=-creatordate --format='%(refname)' 'refs/exps/[0-9a-f][0-9a-f]/*/*' | \
 	    sed 's|^refs/exps/\(..\)/\([^/]*\)/.*|--rev \1\2|' | uniq)
 

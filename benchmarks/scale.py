@@ -63,7 +63,7 @@ def train_briefly(project: Path, env: dict[str, str]) -> None:
 
 def run(stage: str) -> None:
     """Run a stage in the working directory."""
-    from pipeline.core.paths import CLASSIFIER, LINEAR, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
+    from pipeline.core.paths import BASELINES, CLASSIFIER, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
     from pipeline.params import TokenizeParams, load_params
 
     params = load_params()
@@ -74,7 +74,7 @@ def run(stage: str) -> None:
     elif stage == "baseline":
         from pipeline.baseline import baseline
 
-        baseline(RAW, LINEAR)
+        baseline(RAW, BASELINES)
     elif stage.startswith("tokenize"):
         from pipeline.tokenize_data import tokenize
 

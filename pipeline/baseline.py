@@ -1,7 +1,8 @@
-"""Train a linear model on the words and characters of the texts, to see what the transformer gains over it."""
+"""Train simple models on the texts, to see what fine-tuning gains over them."""
 
 import re
 import shutil
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,23 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, make_union
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.parquet import read_rows
-from pipeline.core.paths import LINEAR, PROVENANCE, RAW, SOURCE, read_json
+from pipeline.core.paths import BASELINES, PRETRAINED, PROVENANCE, RAW, SOURCE, read_json
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.evaluation.predictions import write_predictions
+from pipeline.modeling.device import set_up_device
+from pipeline.modeling.frozen import FrozenEncoder
 from pipeline.params import Params
 
+Model = Callable[[pa.Table], NDArray[np.float64]]  # returns the logits of rows of data/raw, shape (rows, outputs)
+
 _MAX_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
+_MAX_ENCODED_ROWS = 20_000  # of train; each one is a forward pass of the base model
 _MAX_CHARACTERS = 2_000  # of each text, for the same reason
 _MAX_FEATURES = 100_000  # of words, and of characters
 _MAX_WEIGHTS = 4_000_000  # features times classes; the solver needs 200 bytes for each
@@ -36,50 +43,79 @@ _ABSENT = -20.0  # the logit of a class that train does not have: a probability 
 _WORD = re.compile(r"\w+")
 
 
-def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
-    """Train a linear model on train, and write its predictions for the other splits in the format of the stage predict.
+def baseline(raw: Path, out: Path, max_samples: int | None = None, encoder: FrozenEncoder | None = None) -> None:
+    """Train simple models on train, and write their predictions for the other splits as the stage predict does.
 
-    The features are TF-IDF values of words, pairs of words, and sequences of three to five characters. The model is a
-    logistic regression, one for each label if an example can have several, or a ridge regression. The strength of the
-    regularization is scikit-learn's default, and is not tuned.
+    Both are a logistic regression, one for each label if an example can have several, or a ridge regression. The
+    strength of the regularization is scikit-learn's default, and is not tuned. The features of the linear model are
+    TF-IDF values of words, pairs of words, and sequences of three to five characters. Those of the frozen model are the
+    outputs of the base model, which is not fine-tuned.
 
     Args:
         max_samples: The number of examples to predict of each split, as in the stage predict. None means all.
+        encoder: The base model. Without it, there is no frozen model.
     """
-    task = read_task(raw)
-    train = _shorten(_sample(read_rows(raw, TRAIN), task), task)
-    vectorizer = _vectorizer(task)
-    vectors = vectorizer.fit_transform(pd.concat([train[name] for name in task.text_columns]))
-    if any(train[name].str.len().max() == _MAX_CHARACTERS for name in task.text_columns):
+    task, train = read_task(raw), read_rows(raw, TRAIN)
+    checkpoint = {"checkpoint": "linear", "revision": version("scikit-learn")}
+    models = {"linear": (_linear_model(train, task), {"checkpoint": checkpoint, "environment": {}})}
+    if encoder is not None:
+        models["frozen"] = _frozen_model(train, task, encoder), encoder.provenance
+    with atomic_output(out) as draft:
+        for name, (logits, provenance) in models.items():
+            (draft / name).mkdir(parents=True)
+            for split in task.predicted_splits:
+                examples = read_rows(raw, split).slice(0, max_samples)
+                parts = [logits(examples.slice(start, _CHUNK)) for start in range(0, len(examples), _CHUNK)]
+                write_predictions(draft / name / f"{split}.parquet", task, examples, np.concatenate(parts))
+            shutil.copy(raw / TASK, draft / name)
+            write_json(draft / name / PROVENANCE, provenance | {"data": read_json(raw / SOURCE)})
+
+
+def _linear_model(train: pa.Table, task: Task) -> Model:
+    """Train a linear model on words and characters."""
+    train = _sample(train, task, _MAX_ROWS, "linear")
+    rows, vectorizer = _shorten(train, task), _vectorizer(task)
+    vectors = vectorizer.fit_transform(pd.concat([rows[name] for name in task.text_columns]))
+    if any(rows[name].str.len().max() == _MAX_CHARACTERS for name in task.text_columns):
         log.info("the linear model reads only the first %s characters of each text", f"{_MAX_CHARACTERS:,}")
+    model = _fit(_features(vectors, rows, task), train, task)
+
+    def logits(examples: pa.Table) -> NDArray[np.float64]:
+        rows = _shorten(examples, task)
+        vectors = vectorizer.transform(pd.concat([rows[name] for name in task.text_columns]))
+        return _logits(model, _features(vectors, rows, task), task)
+
+    return logits
+
+
+def _frozen_model(train: pa.Table, task: Task, encoder: FrozenEncoder) -> Model:
+    """Train a linear model on the outputs of the base model."""
+
+    def features(rows: pa.Table) -> NDArray[np.float32]:
+        parts = [encoder.encode(rows[name].to_pylist()) for name in task.text_columns]
+        if task.pairs:
+            parts += [abs(parts[0] - parts[1]), parts[0] * parts[1]]
+        return np.hstack(parts)
+
+    train, scaler = _sample(train, task, _MAX_ENCODED_ROWS, "frozen"), StandardScaler()
+    model = _fit(scaler.fit_transform(features(train)), train, task)
+    return lambda rows: _logits(model, scaler.transform(features(rows)), task)
+
+
+def _fit(features: Any, train: pa.Table, task: Task) -> Any:
     model = Ridge() if task.is_regression else LogisticRegression(max_iter=1000)
     if task.is_multi_label:
         model = OneVsRestClassifier(model)
     with threadpool_limits(1):  # With several threads, the last digits of sums depend on their number.
-        model.fit(_features(vectors, train, task), np.array(train["label"].tolist()))
-    with atomic_output(out) as draft:
-        draft.mkdir()
-        for split in task.predicted_splits:
-            examples = read_rows(raw, split).slice(0, max_samples)
-            rows = _shorten(examples, task)
-            logits = []
-            for start in range(0, len(rows), _CHUNK):
-                chunk = rows[start : start + _CHUNK]
-                vectors = vectorizer.transform(pd.concat([chunk[name] for name in task.text_columns]))
-                logits.append(_logits(model, _features(vectors, chunk, task), task))
-            write_predictions(draft / f"{split}.parquet", task, examples, np.concatenate(logits))
-        shutil.copy(raw / TASK, draft)
-        model_source = {"checkpoint": "linear", "revision": version("scikit-learn")}
-        data_source = read_json(raw / SOURCE)
-        write_json(draft / PROVENANCE, {"checkpoint": model_source, "data": data_source, "environment": {}})
+        return model.fit(features, np.array(train["label"].to_pylist()))
 
 
-def _sample(train: pa.Table, task: Task) -> pa.Table:
-    """Return train, or a random sample of its rows if there are too many."""
-    if len(train) <= _MAX_ROWS:
+def _sample(train: pa.Table, task: Task, n: int, model: str) -> pa.Table:
+    """Return train, or a random sample of n of its rows if it has more."""
+    if len(train) <= n:
         return train
-    log.info("the linear model learns from a random %s of %s %s", f"{_MAX_ROWS:,}", f"{len(train):,}", task.noun)
-    sample = np.random.default_rng(0).choice(len(train), _MAX_ROWS, replace=False)
+    log.info("the %s model learns from a random %s of %s %s", model, f"{n:,}", f"{len(train):,}", task.noun)
+    sample = np.random.default_rng(0).choice(len(train), n, replace=False)
     if task.is_single_label:
         # The solver needs at least two classes, so the first row of each class is added to the sample.
         _, first_rows = np.unique(train["label"].to_numpy(), return_index=True)
@@ -131,12 +167,13 @@ def _overlap(first: str, second: str) -> list[float]:
     return [common / max(len(words), 1) for words in (first_words | second_words, first_words, second_words)]
 
 
-def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]:
+def _logits(model: Any, features: Any, task: Task) -> NDArray[np.float64]:
     """Return the logits, shape (rows, outputs)."""
     shape = features.shape[0], task.outputs
+    with threadpool_limits(1):
+        scores = model.predict(features) if task.is_regression else model.decision_function(features)
     if task.is_regression:
-        return np.reshape(model.predict(features), shape)
-    scores = model.decision_function(features)
+        return np.reshape(scores, shape)
     if task.is_multi_label:
         # If no row of train has a label, or every row has it, OneVsRestClassifier returns no logit.
         is_constant = [not hasattr(estimator, "coef_") for estimator in model.estimators_]
@@ -148,7 +185,11 @@ def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]
 
 
 def main(params: Params) -> None:
-    baseline(RAW, LINEAR, params.predict.max_samples)
+    encoder = None
+    if params.baseline.frozen:
+        device = set_up_device(params.train.precision, params.train.num_threads)
+        encoder = FrozenEncoder(PRETRAINED, params.tokenize.max_length, params.predict.batch_size, device)
+    baseline(RAW, BASELINES, params.predict.max_samples, encoder)
 
 
 if __name__ == "__main__":

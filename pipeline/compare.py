@@ -5,7 +5,7 @@ Examples:
   python -m pipeline.compare main
   # Compare two seed groups, or two fold groups, by the names that pipeline.seeds and pipeline.folds printed:
   python -m pipeline.compare base-3f2a1c lr=1e-4-9c01d7
-  # Compare the linear model (A) with the results in this directory (B):
+  # Compare the linear model (A) with the results in this directory (B), or write "frozen" for the base model:
   python -m pipeline.compare baseline
   # In CI, fail unless a drop of one point or more is ruled out:
   python -m pipeline.compare main --gate --margin 1
@@ -18,7 +18,7 @@ import sys
 from pipeline.cli import as_command, command_parser
 
 from pipeline.experiments.comparison import as_json, as_markdown, as_text, compare
-from pipeline.experiments.runs import BASELINE, WORKSPACE, read_side
+from pipeline.experiments.runs import WORKSPACE, read_side
 
 _FORMATS = {"text": as_text, "md": as_markdown, "json": as_json}
 _STATUS = {"passes": 0, "undecided": 3, "fails": 4}
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument(
         "a", metavar="A",
         help="a branch, tag, commit, DVC experiment, seed group or fold group, "
-        f'"{WORKSPACE}", or "{BASELINE}" for the linear model',
+        f'"{WORKSPACE}", "baseline" for the linear model, or "frozen" for the base model without fine-tuning',
     )  # fmt: skip
     parser.add_argument(
         "b", metavar="B", nargs="?", default=WORKSPACE, help="what to compare with A (default: %(default)s)"

@@ -1,6 +1,6 @@
 """Compute scores with confidence intervals, calibration, and plot data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pandas as pd
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_details, write_json, write_text
 from pipeline.core.parquet import read_rows, to_numpy
-from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, RAW
+from pipeline.core.paths import BASELINES, METRICS_DIR, PREDICTIONS, RAW, require
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
 from pipeline.evaluation.intervals import MIN_CHANGED, Interval, difference, jackknife, score_interval
@@ -23,17 +23,17 @@ from pipeline.modeling.outputs import loss
 from pipeline.params import Params
 
 
-def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: Sequence[str] | None = None) -> None:
+def evaluate(raw: Path, predictions: Path, baselines: Path, metrics: Path, names: Sequence[str] | None = None) -> None:
     """Write evaluation.json and diagnostics.json to `metrics`, and the plots to `metrics/plots`.
 
     evaluation.json has, for each split with labels, the metrics by which models are compared, the loss, and the metrics
-    of a linear model and of a constant baseline, which always predicts the majority class or the mean of train.
-    diagnostics.json has more: all metrics, 95% `intervals`, and `gain_over_linear`, the difference between the model
-    and the linear model with its interval. With two classes, it has the `threshold` with the best F1 on validation. A
-    number that is undefined, such as the precision of a class that is never predicted, is null.
+    of simpler models: those of the stage baseline and a constant one, which always predicts the majority class or the
+    mean of train. diagnostics.json has more: all metrics, 95% `intervals`, and `gain_over_linear`, the difference
+    between the model and the linear model with its interval. With two classes, it has the `threshold` with the best F1
+    on validation. A number that is undefined, such as the precision of a class that is never predicted, is null.
 
     Args:
-        raw, predictions, linear: The outputs of the stages download, predict and baseline.
+        raw, predictions, baselines: The outputs of the stages download, predict and baseline.
         metrics: The directory to write to.
         names: The metrics by which models are compared. None means the default metrics of the task.
     """
@@ -44,18 +44,16 @@ def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: S
     details: dict[str, Any] = {"metrics": task.metrics, "threshold": threshold}
     evaluation = {}
     for split, examples in splits.items():
-        linear_examples = load_predictions(linear, split, task)
-        if not np.array_equal(linear_examples.idx, examples.idx):
-            raise UserError(
-                f'{linear}/{split}.parquet and the predictions are about different {task.noun}. Run "dvc repro".'
-            )
+        simple = {path.name: load_predictions(path, split, task) for path in require(baselines).iterdir()}
+        if any(not np.array_equal(model.idx, examples.idx) for model in simple.values()):
+            raise UserError(f'{baselines} and {predictions} have different {split} {task.noun}. Run "dvc repro".')
         constant = constant_predictions(task, train_labels, examples)
         intervals = {name: score_interval(name, task, examples) for name in task.metrics}
-        evaluation[split] = _scores(task, examples, linear_examples, constant)
+        evaluation[split] = _scores(task, examples, simple | {task.constant_baseline: constant})
         details["constant_prediction"] = constant.predicted[0].tolist()
         details[split] = diagnostics(task, examples, threshold) | {
             "intervals": {name: _finite(interval) for name, interval in intervals.items()},
-            "gain_over_linear": _gains(task, linear_examples, examples),
+            **{f"gain_over_{name}": _gains(task, model, examples) for name, model in simple.items()},
         }
         texts = ["{} {:.4g} ({:.4g} to {:.4g})".format(name, *interval) for name, interval in intervals.items()]
         log.info("%s (%s %s): %s, with 95%% intervals", split, f"{len(examples):,}", task.noun, ", ".join(texts))
@@ -64,20 +62,20 @@ def evaluate(raw: Path, predictions: Path, linear: Path, metrics: Path, names: S
     write_json(metrics / "evaluation.json", evaluation)
 
 
-def _scores(task: Task, examples: Predictions, linear: Predictions, constant: Predictions) -> dict[str, float]:
+def _scores(task: Task, examples: Predictions, simpler: Mapping[str, Predictions]) -> dict[str, float]:
     """Return the entry of a split in evaluation.json."""
-    models = {"": examples, "linear_": linear, f"{task.constant_baseline}_": constant}
+    models = {"": examples} | {f"{name}_": model for name, model in simpler.items()}
     scores = {f"{prefix}{name}": model.score(name) for prefix, model in models.items() for name in task.metrics}
     return scores | {"loss": loss(task.problem_type, examples.logits, examples.labels), "n": len(examples)}
 
 
-def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dict[str, float]] | None:
+def _gains(task: Task, simple: Predictions, model: Predictions) -> dict[str, dict[str, float]] | None:
     """Return the gain in each metric with its interval, or None if the predictions differ in too few examples."""
-    if count_changed(task, [linear], [model]) < MIN_CHANGED:
+    if count_changed(task, [simple], [model]) < MIN_CHANGED:
         return None
     gains = {}
     for name in task.metrics:
-        a, b = (jackknife(name, examples)[np.newaxis] for examples in (linear, model))
+        a, b = (jackknife(name, examples)[np.newaxis] for examples in (simple, model))
         gain = difference(a, b, same_seeds=True)
         gains[name] = {"value": gain.value, "low": gain.low, "high": gain.high}
     return gains
@@ -98,7 +96,7 @@ def _write_plots(directory: Path, tables: dict[str, dict[str, pd.DataFrame]]) ->
 
 
 def main(params: Params) -> None:
-    evaluate(RAW, PREDICTIONS, LINEAR, METRICS_DIR, params.evaluate.metrics)
+    evaluate(RAW, PREDICTIONS, BASELINES, METRICS_DIR, params.evaluate.metrics)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ Examples:
   python -m pipeline.folds
   # Ten folds, two at a time, with another learning rate:
   python -m pipeline.folds --k 10 -S train.lr=1e-4 --jobs 2
+  # Without training: a logistic (or ridge) regression on the base model:
+  python -m pipeline.folds --model frozen
   # After Ctrl-C or a kill, repeat the command to continue.
 
 More: docs/folds.md
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline.cli import add_group_options, as_command, at_least, command_parser
@@ -32,11 +34,12 @@ from pipeline.experiments.groups import SCORE_UNITS, run_folds
 from pipeline.experiments.runs import OUT_OF_FOLD, Side
 
 
-def folds(k: int, overrides: Sequence[str], jobs: int) -> None:
+def folds(k: int, overrides: Sequence[str], jobs: int, model: str = "fine-tuned") -> None:
     """Run the folds that are not finished, write predictions.csv and scores.csv, and print the scores."""
-    side, linear = run_folds(k, overrides, jobs)
+    simpler = run_folds(k, overrides, jobs, model)
+    side = simpler.pop(model)
     task, pooled = side.task, side.runs[0].predictions[OUT_OF_FOLD]
-    directory, table = Path("folds", side.name), score_table(side, linear)
+    directory, table = Path("folds", side.name), score_table(side, simpler)
     write_text(directory / "predictions.csv", prediction_table(side).to_csv(index=False))
     write_text(directory / "scores.csv", table.to_csv())
     rows = [["", *table.columns]]
@@ -50,10 +53,11 @@ def folds(k: int, overrides: Sequence[str], jobs: int) -> None:
         "not trained on it. The interval reflects the choice of the rows that these models predict, but not of the "
         "rows that they learned from.",
     ]
-    try:
-        lines.append(f"Compared with the linear model (A), B is the fine-tuned model: {compare(linear, side).verdict}.")
-    except UserError as error:  # The metric is not defined in a fold.
-        lines.append(f"Warning: these scores cannot be compared with the linear model. {error}")
+    for name, a in simpler.items():
+        try:
+            lines.append(f"Compared with the {name} model (A), B is the {model} model: {compare(a, side).verdict}.")
+        except UserError as error:  # The metric is not defined in a fold.
+            lines.append(f"Warning: these scores cannot be compared with the {name} model. {error}")
     lines += caveats(task.metrics, task, OUT_OF_FOLD, pooled.labels, side.runs[0].origin.get("data.split.type"))
     if degenerate := side.degenerate(OUT_OF_FOLD):
         lines.append(f"Warning: the same prediction for all {task.noun} of the fold in {listing(degenerate)}.")
@@ -62,18 +66,19 @@ def folds(k: int, overrides: Sequence[str], jobs: int) -> None:
     print("\n".join(lines))
 
 
-def score_table(side: Side, linear: Side) -> pd.DataFrame:
+def score_table(side: Side, simpler: Mapping[str, Side]) -> pd.DataFrame:
     """Return a row for each metric: over all rows with a 95% interval, over the folds, and of simpler models."""
     pooled = side.runs[0].predictions[OUT_OF_FOLD]
     constant = constant_predictions(side.task, pooled.labels, pooled)  # The models together learn from these rows.
     rows = {}
     for name in side.task.metrics:
         by_fold = pd.Series([part.score(name) for part in side.scored(OUT_OF_FOLD).values()])
-        simpler = {"linear": linear.runs[0].predictions[OUT_OF_FOLD], side.task.constant_baseline: constant}
+        others = {model: other.runs[0].predictions[OUT_OF_FOLD] for model, other in simpler.items()}
+        others[side.task.constant_baseline] = constant
         rows[name] = {
             **score_interval(name, side.task, pooled)._asdict(),
             **by_fold.agg(["mean", "std", "min", "max"]).add_prefix("fold ").to_dict(),
-            **{title: predictions.score(name) for title, predictions in simpler.items()},
+            **{title: predictions.score(name) for title, predictions in others.items()},
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -94,11 +99,15 @@ def main() -> None:
     parser.add_argument(
         "--k", metavar="NUMBER", type=at_least(2), default=5, help="number of folds, at least 2 (default: %(default)s)"
     )
+    parser.add_argument(
+        "--model", choices=("fine-tuned", "frozen"), default="fine-tuned",
+        help="frozen: a logistic or ridge regression on the base model, without fine-tuning (default: %(default)s)",
+    )  # fmt: skip
     add_group_options(parser)
     arguments = parser.parse_args()
     with as_command():
         require_locked()
-        folds(arguments.k, arguments.overrides, arguments.jobs)
+        folds(arguments.k, arguments.overrides, arguments.jobs, arguments.model)
 
 
 if __name__ == "__main__":

@@ -226,6 +226,10 @@ class ModelParams(Section):
     checkpoint: Annotated[str, AfterValidator(_reject_output)]
 
 
+class BaselineParams(Section):
+    frozen: bool
+
+
 class TokenizeParams(Section):
     max_length: Annotated[int, Field(ge=8, le=10**9)]  # The tokenize stage checks the limits of the model.
     padding: Literal["dynamic", "max_length"]
@@ -294,6 +298,7 @@ class RuntimeParams(Section):
 class Params(Section):
     data: DataParams
     model: ModelParams
+    baseline: BaselineParams
     tokenize: TokenizeParams
     train: TrainParams
     predict: PredictParams

@@ -12,7 +12,7 @@ from demo_pairs import pairs
 
 from pipeline.core.data_card import DATA_CARD, LEAKAGE, DataCard, Leak, SplitCard
 from pipeline.core.output import write_details, write_json
-from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, TOKENIZATION, TOKENIZED
+from pipeline.core.paths import BASELINES, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, TOKENIZATION, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.predictions import write_predictions
@@ -95,7 +95,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     """
     task, rng = replace(TASKS[case], **changes), np.random.default_rng(0)
     examples = pairs(sum(sizes.values()))
-    for directory in (RAW, LINEAR, PREDICTIONS):
+    for directory in (RAW, BASELINES / "linear", BASELINES / "frozen", PREDICTIONS):
         (root / directory).mkdir(parents=True)
         task.write(root / directory)
     cards = {}
@@ -127,7 +127,8 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         if split != "train":
             write_predictions(root / PREDICTIONS / f"{split}.parquet", task, rows, logits)
             weaker = np.where(rng.random((n, 1)) < 0.5, logits, rng.permutation(logits))
-            write_predictions(root / LINEAR / f"{split}.parquet", task, rows, weaker)
+            for model in ("linear", "frozen"):
+                write_predictions(root / BASELINES / model / f"{split}.parquet", task, rows, weaker)
     leakage = [Leak(later=split, earlier="train", rows=1, texts=3) for split in task.predicted_splits]
     write_json(root / RAW / DATA_CARD, asdict(DataCard(splits=cards, leakage=leakage, warnings=WARNINGS)))
     parameters = {"keep": "best", "seed": 42, "lr": 3e-05, "batch_size": 16, "epochs": 3, "max_train_samples": None}
@@ -141,12 +142,8 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     write(root / PREDICTIONS / PROVENANCE, provenance)
     write(root / METRICS_DIR / "plots" / "history.csv", history(task, (0.6, 0.5, 0.52), (0.8, 0.87, 0.85)))
     training: dict[str, Any] = {
-        "kept_epoch": 2,
-        "degenerate": False,
-        "effective_batch_size": 16,
-        "epochs": 3,
-        "epochs_run": 3,
-    }
+        "kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 3,
+    }  # fmt: skip
     training |= {"metric_for_best_model": task.metric_for_best_model, "steps": 12}
     write_details(root / METRICS_DIR / "train.json", training)
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
@@ -157,7 +154,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
 
 def evaluate_inputs(root: Path, metrics: list[str] | None = None) -> None:
     """Run the stage evaluate, with `metrics` as evaluate.metrics."""
-    evaluate(root / RAW, root / PREDICTIONS, root / LINEAR, root / METRICS_DIR, metrics)
+    evaluate(root / RAW, root / PREDICTIONS, root / BASELINES, root / METRICS_DIR, metrics)
 
 
 def load(root: Path) -> Results:

@@ -1,4 +1,4 @@
-"""The stage baseline: a linear model on TF-IDF features."""
+"""The stage baseline: a linear model on TF-IDF features, and one on the base model without fine-tuning."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,17 +9,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import replace_columns
+from conftest import TinyMaker, contents, params_file, replace_columns
+from transformers import AutoModel
 
-from pipeline.baseline import baseline
+from pipeline.baseline import baseline, main
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.predictions import Predictions, load_predictions
+from pipeline.modeling.device import Device
+from pipeline.modeling.frozen import FrozenEncoder
+from pipeline.modeling.tokenization import load_tokenizer
+from pipeline.params import load_params
 from pipeline.sources.glue import glue_task
 
 WORDS = ["harbor", "meadow", "copper"]
 CLASSES = replace(glue_task("cola"), labels=WORDS, metrics=["accuracy"], predicted_splits=["validation"])
+CPU = Device("cpu", "fp32")
+LOGITS = ["logit_0", "logit_1"]  # In batches with other padding, the last digits differ.
 SEVERAL = replace(CLASSES, problem_type="multi_label_classification")
 
 Run = Callable[..., Predictions]
@@ -48,7 +55,7 @@ def run(tmp_path: Path) -> Run:
             column = task.text_columns[0]
             replace_columns(file, **{column: list(map(change, pq.read_table(file)[column].to_pylist()))})
         baseline(raw, out)
-        return load_predictions(out, "validation", task)
+        return load_predictions(out / "linear", "validation", task)
 
     return run
 
@@ -102,13 +109,31 @@ def test_texts_without_words_are_accepted(run: Run) -> None:
 
 
 def test_the_same_rows_give_the_same_bytes_and_evaluate_rejects_a_baseline_with_fewer_rows(
-    raw: Path, tmp_path: Path
+    raw: Path, tiny: TinyMaker, tmp_path: Path
 ) -> None:
     for name, rows in (("first", None), ("second", None), ("sample", 7)):
-        baseline(raw, tmp_path / name, rows)
-    for file in (tmp_path / "first").iterdir():
-        assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes()
-    every, sample = (pq.read_table(tmp_path / name / "test.parquet") for name in ("first", "sample"))
-    assert sample == every.slice(0, 7)
-    with pytest.raises(UserError, match=r'sample/validation\.parquet .*"dvc repro"'):
-        evaluate(raw, tmp_path / "first", tmp_path / "sample", tmp_path / "metrics")
+        baseline(raw, tmp_path / name, rows, FrozenEncoder(tiny(), 96, 32, CPU))
+    assert contents(tmp_path / "first") == contents(tmp_path / "second")
+    for model in ("linear", "frozen"):
+        every, sample = (pq.read_table(tmp_path / name / model / "test.parquet") for name in ("first", "sample"))
+        assert sample.drop_columns(LOGITS) == every.slice(0, 7).drop_columns(LOGITS)
+    with pytest.raises(UserError, match=r'sample .*validation .*"dvc repro"'):
+        evaluate(raw, tmp_path / "first" / "linear", tmp_path / "sample", tmp_path / "metrics")
+
+
+@pytest.mark.parametrize("model_type", ["bert", "gpt2", "bart"])
+def test_the_features_of_the_frozen_model_are_means_over_the_tokens(model_type: str, tiny: TinyMaker) -> None:
+    texts = ["Apple surpassed the airport", "", "a long text " * 9, "a long text " * 90]
+    model, tokenizer = AutoModel.from_pretrained(tiny(model_type)), load_tokenizer(tiny(model_type))
+    inputs = [tokenizer(text or "\n", return_tensors="pt", truncation=True, max_length=96) for text in texts]
+    model = model.get_encoder() if model_type == "bart" else model
+    expected = [model.eval()(**part).last_hidden_state[0].mean(0).detach().numpy() for part in inputs]
+    assert FrozenEncoder(tiny(model_type), 96, 3, CPU).encode(texts) == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def test_the_frozen_model_can_be_switched_off(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    Path("data/raw").symlink_to(raw)
+    main(load_params(params_file(tmp_path, {"baseline.frozen": "false"})))
+    assert [path.name for path in Path("data/baseline").iterdir()] == ["linear"]

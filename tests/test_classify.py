@@ -176,13 +176,10 @@ def test_an_error_is_reported_before_the_model_is_loaded_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["a", "--batch-size", "0"], "--batch-size"),
-        ([__file__], "--file"),
-        (["a", "--min-probability", "80"], "--min-probability"),
-        ([" "], "no text"),
-        (["a", "b"], "2"),
+        (["a", "--batch-size", "0"], "--batch-size"), ([__file__], "--file"),
+        (["a", "--min-probability", "80"], "--min-probability"), ([" "], "no text"), (["a", "b"], "2"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_argument_is_reported(
     arguments: list[str], part: str, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,13 +38,9 @@ MULTI_LABEL = Task(
 )  # fmt: skip
 CLASSES = replace(MULTI_LABEL, problem_type="single_label_classification", metrics=["accuracy", "f1_macro"])
 TASKS = {
-    "classes": CLASSES,
-    "pairs": glue_task("mrpc"),
-    "no test labels": glue_task("cola"),
-    "multi-label": MULTI_LABEL,
-    "regression": glue_task("stsb"),
-    "an error": replace(glue_task("stsb"), metrics=["rmse"]),
-}
+    "classes": CLASSES, "pairs": glue_task("mrpc"), "no test labels": glue_task("cola"), "multi-label": MULTI_LABEL,
+    "regression": glue_task("stsb"), "an error": replace(glue_task("stsb"), metrics=["rmse"]),
+}  # fmt: skip
 Change = Callable[[Predictions], dict[str, Any]]
 
 

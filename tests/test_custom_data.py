@@ -171,13 +171,10 @@ def test_the_label_table_counts_every_label_of_every_split() -> None:
     raw = download_custom(files, split=FIXED)
     longest = max(len(text) for text, _ in rows(400, labels))
     assert table_cells(raw) == {
-        "": ["train", "validation"],
-        "rows": ["400", "2"],
-        "longest text": [str(longest), "30"],
-        "'good'": ["200 (50.0%)", "1 (50.0%)"],
-        "'bad'": ["150 (37.5%)", "1 (50.0%)"],
+        "": ["train", "validation"], "rows": ["400", "2"], "longest text": [str(longest), "30"],
+        "'good'": ["200 (50.0%)", "1 (50.0%)"], "'bad'": ["150 (37.5%)", "1 (50.0%)"],
         "'Good'": ["50 (12.5%)", "0 (0.0%)"],
-    }
+    }  # fmt: skip
     assert list(table_cells(raw))[3:] == ["'good'", "'bad'", "'Good'"], "the most frequent first"
     assert "'Good', 'good'" in warnings(raw)
 

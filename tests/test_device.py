@@ -35,13 +35,11 @@ def patch_hardware(monkeypatch: pytest.MonkeyPatch, **reported: Any) -> None:
     ("reported", "expected"),
     [
         ({"cuda": True, "cuda_bf16": True}, ("cuda", "bf16")),
-        ({"cuda": True, "cpu": ["avx512_bf16"]}, ("cuda", "fp16")),
-        ({"mps": True}, ("mps", "fp32")),
-        ({"cpu": ["avx512_bf16"]}, ("cpu", "bf16")),
-        ({"cpu": ["avx512_bf16"], "model": INTEL}, ("cpu", "fp32")),
+        ({"cuda": True, "cpu": ["avx512_bf16"]}, ("cuda", "fp16")), ({"mps": True}, ("mps", "fp32")),
+        ({"cpu": ["avx512_bf16"]}, ("cpu", "bf16")), ({"cpu": ["avx512_bf16"], "model": INTEL}, ("cpu", "fp32")),
         ({"cpu": ["avx512_bf16", "amx_bf16"], "model": INTEL}, ("cpu", "bf16")),
     ],
-)
+)  # fmt: skip
 def test_auto_chooses_the_precision_in_which_the_hardware_multiplies_fastest(
     monkeypatch: pytest.MonkeyPatch, reported: dict[str, Any], expected: tuple[str, str]
 ) -> None:

@@ -133,17 +133,17 @@ def run(tmp_path: Path) -> Evaluate:
 
     def run(task: Task, train: Any, scored: dict[str, tuple[Any, ...]], names: Any = None) -> Any:
         """`scored` has the labels, the logits, and optionally the logits of the linear model of each split."""
-        raw, predictions, linear, metrics = (tmp_path / name for name in ("raw", "predictions", "baseline", "metrics"))
-        for directory in (raw, predictions, linear):
-            directory.mkdir()
+        raw, predictions, baselines, metrics = map(tmp_path.joinpath, ("raw", "predictions", "baseline", "metrics"))
+        for directory in (raw, predictions, baselines / "linear"):
+            directory.mkdir(parents=True)
         pq.write_table(pa.table({"label": list(train)}), raw / "train.parquet")
         task = replace(task, predicted_splits=list(scored))
         task.write(predictions)
         for split, (labels, *logits) in scored.items():
             examples = pa.table({"idx": np.arange(len(labels), dtype=np.int32), "label": list(labels)})
             write_predictions(predictions / f"{split}.parquet", task, examples, logits[0])
-            write_predictions(linear / f"{split}.parquet", task, examples, logits[-1])
-        evaluate(raw, predictions, linear, metrics, names)
+            write_predictions(baselines / "linear" / f"{split}.parquet", task, examples, logits[-1])
+        evaluate(raw, predictions, baselines, metrics, names)
         diagnostics = (metrics / "diagnostics.json").read_text()
         assert not re.search("Infinity|NaN", diagnostics), "browsers and jq cannot read them"
         return json.loads((metrics / "evaluation.json").read_text()), parse_details(diagnostics)
@@ -176,7 +176,7 @@ def test_the_stage_writes_scores_intervals_and_diagnostics(run: Evaluate, tmp_pa
     assert diagnostics["threshold"] == pytest.approx(best_threshold(validation)), "it does not come from test"
     for name, value in calibration(validation).items():
         assert diagnostics["validation"][name] == pytest.approx(value, abs=1e-6)
-    linear = load_predictions(tmp_path / "baseline", "validation", MRPC)
+    linear = load_predictions(tmp_path / "baseline" / "linear", "validation", MRPC)
     for name, gain in diagnostics["validation"]["gain_over_linear"].items():
         gap = difference(jackknife(name, linear)[None], jackknife(name, validation)[None], same_seeds=True)
         assert [gain["value"], gain["low"], gain["high"]] == pytest.approx(gap[:3], abs=1e-6)

@@ -12,7 +12,7 @@ from conftest import replace_columns
 from report_inputs import SIZES, TASKS, evaluate_inputs, history, load, make_report, write, write_inputs
 
 from pipeline.core.data_card import LEAKAGE
-from pipeline.core.paths import LINEAR, PREDICTIONS
+from pipeline.core.paths import BASELINES, PREDICTIONS
 from pipeline.core.task import Task
 from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting import findings
@@ -35,20 +35,23 @@ def test_the_headline_does_not_boast_of_a_model_that_simple_models_equal(tmp_pat
     labels, numbers = load(tmp_path).predictions["test"].labels, np.arange(TEST)
     six_of_ten, four_of_five = (np.where(numbers % 5 > wrong, labels, 1 - labels) for wrong in (1, 0))
     four_others = np.where(numbers % 5 == 1, 1 - labels, labels)
-    for predicted, linear, part in [
-        (labels, four_of_five, "better than a linear model: the difference in accuracy is +20.0 points"),
-        (np.ones_like(labels), six_of_ten, "the same prediction for all 120 pairs"),
-        (six_of_ten, labels, "not clearly better than always predicting “equivalent”"),
-        (1 - labels, labels, "clearly worse than always predicting"),
-        (four_of_five, labels, "clearly worse than a linear model"),
-        (four_of_five, four_others, "not clearly better than a linear model"),
-        (four_of_five, four_of_five, "too few pairs to say which one is better"),
+    for predicted, linear, frozen, part in [
+        (labels, four_of_five, six_of_ten, "better than a linear model: the difference in accuracy is +20.0 points"),
+        (np.ones_like(labels), six_of_ten, six_of_ten, "the same prediction for all 120 pairs"),
+        (six_of_ten, labels, six_of_ten, "not clearly better than always predicting “equivalent”"),
+        (1 - labels, labels, six_of_ten, "clearly worse than always predicting"),
+        (four_of_five, labels, six_of_ten, "clearly worse than a linear model"),
+        (four_of_five, four_others, six_of_ten, "not clearly better than a linear model"),
+        (four_of_five, four_of_five, six_of_ten, "too few pairs to say which one is better"),
+        (four_of_five, 1 - labels, labels, "clearly worse than the base model without fine-tuning"),
+        (four_of_five, 1 - labels, four_others, "not clearly better than the base model without fine-tuning"),
     ]:
         replace_columns(tmp_path / PREDICTIONS / "test.parquet", prediction=predicted.tolist())
-        replace_columns(tmp_path / LINEAR / "test.parquet", prediction=linear.tolist())
+        for model, simpler in {"linear": linear, "frozen": frozen}.items():
+            replace_columns(tmp_path / BASELINES / model / "test.parquet", prediction=simpler.tolist())
         evaluate_inputs(tmp_path)
         sentence, is_better = findings.comparison(load(tmp_path))
-        assert part in sentence
+        assert part in sentence and ("fine-tuning" in sentence) == ("fine-tuning" in part)
         assert is_better == (predicted is labels)
 
 

@@ -24,6 +24,7 @@ from pipeline.sources.corpus import Corpus
 from pipeline.sources.demo import DEMO, load_demo
 from pipeline.sources.folds import take_fold
 from pipeline.sources.splits import GROUP
+from pipeline.suspects import find_suspects
 
 
 def fold(text: str, **changes: object) -> SplitParams:
@@ -159,14 +160,28 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     assert scores.loc["accuracy", "value"] == pytest.approx(accuracy)
     assert scores.loc["accuracy", "low"] < accuracy < scores.loc["accuracy", "high"]
     assert scores.loc["accuracy", "fold mean"] == pytest.approx(accuracy)
-    linear = read_side("baseline").runs[0].predictions["test"]  # In the workspace, test has the rows of all folds.
-    assert scores.loc["accuracy", "linear"] == pytest.approx(linear.score("accuracy"))
+    for side, model in {"baseline": "linear", "frozen": "frozen"}.items():
+        simpler = read_side(side).runs[0].predictions["test"]  # In the workspace, test has the rows of all folds.
+        assert scores.loc["accuracy", model] == pytest.approx(simpler.score("accuracy"))
     printed = capsys.readouterr().out
     assert re.search(rf"^out-of-fold accuracy +{100 * accuracy:.2f} ", printed, re.M)
     assert re.search(r"linear model .* out-of-fold accuracy \(95% confidence interval: -\d", printed)
     folds(3, overrides, jobs=1)
     assert "all 3 runs are finished" in caplog.messages
     assert capsys.readouterr().out == printed
+
+
+def test_the_frozen_model_is_cross_validated_without_training(toy: Project, caplog: pytest.LogCaptureFixture) -> None:
+    toy.set("baseline.frozen", "false")  # in other runs
+    folds(3, [], jobs=1, model="frozen")
+    assert "'baseline'" in caplog.text and "'train'" not in caplog.text
+    [directory] = Path("folds").glob("folds3-frozen-*")
+    rows = pd.read_csv(directory / "predictions.csv")
+    assert rows["prediction"].tolist() == read_side("frozen").runs[0].predictions["test"].predicted.tolist()
+    assert {"linear", "majority"} < set(pd.read_csv(directory / "scores.csv").columns)
+    find_suspects(directory.name)
+    assert (directory / "suspects.csv").is_file()
+    toy.git("checkout", "--quiet", ".")
 
 
 def test_folds_without_a_class_are_not_compared_with_the_linear_model_by_f1(

@@ -140,16 +140,11 @@ def test_every_task_is_read_from_its_archive_layout(
 def test_labels_have_the_same_order_as_on_the_hub() -> None:
     """The order decides what 0 and 1 in a file mean, and which class is positive."""
     assert {name: glue_task(name).labels for name in GLUE} == {
-        "cola": ["unacceptable", "acceptable"],
-        "sst2": ["negative", "positive"],
-        "mrpc": ["not_equivalent", "equivalent"],
-        "qqp": ["not_duplicate", "duplicate"],
-        "stsb": [],
-        "mnli": ["entailment", "neutral", "contradiction"],
-        "qnli": ["entailment", "not_entailment"],
-        "rte": ["entailment", "not_entailment"],
-        "wnli": ["not_entailment", "entailment"],
-    }
+        "cola": ["unacceptable", "acceptable"], "sst2": ["negative", "positive"],
+        "mrpc": ["not_equivalent", "equivalent"], "qqp": ["not_duplicate", "duplicate"], "stsb": [],
+        "mnli": ["entailment", "neutral", "contradiction"], "qnli": ["entailment", "not_entailment"],
+        "rte": ["entailment", "not_entailment"], "wnli": ["not_entailment", "entailment"],
+    }  # fmt: skip
 
 
 def test_mnli_is_scored_on_the_matched_and_mismatched_splits() -> None:

@@ -20,6 +20,8 @@ from pipeline.baseline import baseline
 from pipeline.core.messages import UserError
 from pipeline.core.task import read_task
 from pipeline.evaluate import evaluate
+from pipeline.modeling.device import Device
+from pipeline.modeling.frozen import FrozenEncoder
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 from pipeline.training.losses import SummedLoss, class_weights
@@ -68,7 +70,7 @@ def run(tiny: TinyMaker, data: Callable[[str], Path], tmp_path: Path) -> Callabl
 
 def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
     task_type: str, run: Callable[..., Path], downloaded: Callable[[str], Path], data: Callable[[str], Path],
-    tmp_path: Path,
+    tiny: TinyMaker, tmp_path: Path,
 ) -> None:  # fmt: skip
     """The model gives the same answers in a transformers pipeline as in the predict stage."""
     from transformers import pipeline
@@ -76,12 +78,13 @@ def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
     epochs = 8 if task_type == "multi_label" else 4
     task, out = TASKS[task_type], run(task_type, "run", epochs=epochs, lr=3e-3, warmup_ratio=0.1)
     predictions = predict_splits(downloaded(task_type), data(task_type), out)
-    baseline(downloaded(task_type), tmp_path / "baseline")
+    encoder = FrozenEncoder(tiny(), 96, 64, Device("cpu", "fp32"))
+    baseline(downloaded(task_type), tmp_path / "baseline", encoder=encoder)
     evaluate(downloaded(task_type), predictions, tmp_path / "baseline", out / "metrics")
     scores = json.loads((out / "metrics" / "evaluation.json").read_text())
     assert list(scores) == sorted(task.scored_splits)
     metric = task.metrics[0]
-    for model in (metric, f"linear_{metric}"):
+    for model in (metric, f"linear_{metric}", f"frozen_{metric}"):
         assert scores["validation"][model] > scores["validation"][f"{task.constant_baseline}_{metric}"] + 0.1
     rows = pq.read_table(predictions / "test.parquet").to_pylist()
     assert len(rows) == SIZES["test"]

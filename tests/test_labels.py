@@ -90,14 +90,10 @@ def test_labels_that_do_not_fit_are_an_error_with_their_place(fault: str) -> Non
 @pytest.mark.parametrize(
     ("train", "label"),
     [
-        (["yes", "no"], "Yes"),
-        ([0, 1], -1),
-        (["a", "b"], ["a"]),
-        ([["a"], ["a", "b"]], ["c"]),
-        ([[1, 0, 1], [0, 0, 1]], [1, 0]),
-        ([0.5, 1.5], "0,5"),
+        (["yes", "no"], "Yes"), ([0, 1], -1), (["a", "b"], ["a"]), ([["a"], ["a", "b"]], ["c"]),
+        ([[1, 0, 1], [0, 0, 1]], [1, 0]), ([0.5, 1.5], "0,5"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_a_label_that_train_does_not_have_is_an_error_with_its_place(split: str, train: list[Any], label: Any) -> None:
     files = {"train.jsonl": jsonl(rows(30, train)), f"{split}.jsonl": jsonl([*rows(4, train, 1), ("text", label)])}

@@ -23,23 +23,16 @@ def test_the_name_of_a_group_depends_on_everything_that_can_change_a_prediction(
     """Code of sub-packages, such as pipeline/core, is code of the stages."""
     name = group_name([])
     for key, value in {
-        "train.seed": "7",
-        "data.name": "pairs",
-        "evaluate.metrics": "[f1]",
-        "runtime.num_proc": "2",
-    }.items():
+        "train.seed": "7", "data.name": "pairs", "evaluate.metrics": "[f1]", "runtime.num_proc": "2",
+    }.items():  # fmt: skip
         toy.set(key, value)
         assert group_name([]) == name, f"{key} cannot change a result, or differs between the runs of a group"
     toy.git("checkout", "--quiet", "params.yaml")
     names = {name, group_name(["train.lr=2e-3"]), group_name(["train.seed=2"], FOLD)}
     assert re.fullmatch("checkpoint=a-b-[0-9a-f]{6}", group_name(["model.checkpoint=../a..b"])), "git allows no .."
     for file in (
-        "params.yaml",
-        "pipeline/core/paths.py",
-        "compute.lock",
-        "data/corrections.csv",
-        "data/custom/train.csv",
-    ):
+        "params.yaml", "pipeline/core/paths.py", "compute.lock", "data/corrections.csv", "data/custom/train.csv",
+    ):  # fmt: skip
         content = Path(file).read_bytes() if Path(file).exists() else None
         Path(file).write_bytes((content or b"").replace(b"epochs: 1", b"epochs: 2") + b"# a change\n")
         names.add(group_name([]))

@@ -49,14 +49,13 @@ def pickle_weights(directory: Path) -> None:
 
 REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "remote.Model"}
 DAMAGES: dict[str, Damage] = {
-    "truncated weights": truncate_weights,
-    "a pickle": pickle_weights,
+    "truncated weights": truncate_weights, "a pickle": pickle_weights,
     "remote code": edit_json("config.json", model_type="remote", auto_map=REMOTE),
     "more layers than in config.json": edit_json("config.json", num_hidden_layers=1),
     "more tokens than embeddings": edit_json("config.json", vocab_size=10),
     "embeddings of another shape": edit_json("config.json", vocab_size=1000),
     "no tokenizer": lambda directory: (directory / "tokenizer.json").unlink(),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DAMAGES)

@@ -58,7 +58,7 @@ def test_the_keys_files_and_commands_on_a_page_exist(page: Path) -> None:
     # Blocks of Python and YAML may be the reader's own code.
     text = re.sub(r"```(?:python|yaml)\n.*?```", "", page.read_text(), flags=re.DOTALL)
     mentioned = re.findall(rf"(?<![\w+./])((?:{'|'.join(Params.model_fields)})\.[a-z]\w*)", text)
-    files = {"model.onnx", "model.safetensors", *(path.name for path in PIPELINE.glob("*.py"))}
+    files = {"model.onnx", "model.safetensors", *(path.name for path in [*PIPELINE.glob("*.py"), *PAGES])}
     assert set(mentioned) <= keys_of(*Params.model_fields) | files
     for path in re.findall(r"`((?:pipeline|tests|docs)/[^`]*)`", text):
         assert (ROOT / path).exists(), path

@@ -56,18 +56,14 @@ def test_an_override_replaces_a_list_of_names_and_values(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [
-        ("train.lr", "-1.0", "-1.0"),
-        ("train.lr", "fast", '"fast"'),
-        ("train.epochs", "2.5", "2.5"),
-        ("train.class_weights", "{good: 1, bad: 0}", "got 0"),
-        ("train.class_weights", '["bad=x"]', '"x"'),
-        ("data.id2label", "{0: 5}", "got 5"),
-        ("data.encoding", "utf-9", '"utf-9"'),
+        ("train.lr", "-1.0", "-1.0"), ("train.lr", "fast", '"fast"'), ("train.epochs", "2.5", "2.5"),
+        ("train.class_weights", "{good: 1, bad: 0}", "got 0"), ("train.class_weights", '["bad=x"]', '"x"'),
+        ("data.id2label", "{0: 5}", "got 5"), ("data.encoding", "utf-9", '"utf-9"'),
         ("data.task", "mrcp", '"mrcp". Did you mean "mrpc"?'),
         ("evaluate.metrics", "[]", "[]"),
         ("runtime.launcher", "torchrun --nproc-per-node 2", '"torchrun --nproc-per-node 2"'),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_value_is_reported_with_its_key(key: str, text: str, value: str, tmp_path: Path) -> None:
     message = rejection(params_file(tmp_path, {key: text}))
     assert f" {key}" in message and value in message

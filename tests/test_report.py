@@ -29,7 +29,7 @@ from report_inputs import (
 )
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, TOKENIZATION, TOKENIZED
+from pipeline.core.paths import BASELINES, METRICS_DIR, PREDICTIONS, PROVENANCE, TOKENIZATION, TOKENIZED
 from pipeline.core.text import aligned, code
 from pipeline.evaluation.metrics import METRICS
 from pipeline.params import load_params
@@ -153,10 +153,12 @@ def test_warnings_are_folded_and_counted(roots: dict[str, Path]) -> None:
 
 def test_a_report_on_the_first_pairs_says_so(root: Path) -> None:
     """With predict.max_samples, the predictions cover only the first pairs."""
-    for file in [root / PREDICTIONS / "test.parquet", root / LINEAR / "test.parquet"]:
+    for file in [root / PREDICTIONS / "test.parquet", *root.glob(f"{BASELINES}/*/test.parquet")]:
         pq.write_table(pq.read_table(file).slice(0, 15), file)
+    shutil.rmtree(root / BASELINES / "frozen")
     evaluate_inputs(root)
     text = visible_text(make_report(root))
+    assert "frozen" not in text, "with baseline.frozen=false, there is no such model"
     for fact in ("of 15 test pairs", "first 15 of 120 test pairs", "raise predict.max_samples", "none is judged"):
         assert fact in text
 
@@ -164,7 +166,7 @@ def test_a_report_on_the_first_pairs_says_so(root: Path) -> None:
 @pytest.mark.parametrize("case", ["pairs", "classes", "regression"])
 def test_a_report_on_a_single_row_judges_nothing(case: str, roots: dict[str, Path], tmp_path: Path) -> None:
     root = shutil.copytree(roots[case], tmp_path, dirs_exist_ok=True)
-    for directory in (PREDICTIONS, LINEAR):
+    for directory in (PREDICTIONS, BASELINES / "linear", BASELINES / "frozen"):
         pq.write_table(pq.read_table(root / directory / "test.parquet").slice(0, 1), root / directory / "test.parquet")
     evaluate_inputs(root)
     text = visible_text(make_report(root))
@@ -175,7 +177,7 @@ def test_a_report_on_a_single_row_judges_nothing(case: str, roots: dict[str, Pat
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_a_report_on_equal_labels_makes_no_use_of_scores_that_need_both_classes(label: int, root: Path) -> None:
-    for directory in (PREDICTIONS, LINEAR):
+    for directory in (PREDICTIONS, BASELINES / "linear", BASELINES / "frozen"):
         replace_columns(root / directory / "test.parquet", label=[label] * TEST)
     evaluate_inputs(root, ["roc_auc", "f1"])
     text, names = visible_text(make_report(root)), TASKS["pairs"].labels
@@ -219,7 +221,7 @@ def test_names_are_shown_unchanged_and_add_no_markup_to_the_page_and_the_card(tm
     body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # a fenced block has no markup
     assert set(re.findall("</?([^>]*)>", body)) == {"code"}
     assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)
-    assert {len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)} == {6}
+    assert {len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)} == {7}
     for name in (*labels, f"me/{MARKUP}", f"data {MARKUP}"):
         assert code(name) in body
 

@@ -56,9 +56,10 @@ def test_commits_the_workspace_and_the_linear_model_are_single_runs(toy: Project
     [main], [workspace] = read_side("main").runs, read_side("workspace").runs
     assert changes(main.origin, workspace.origin) == {}
     assert (main.predictions["test"].logits == workspace.predictions["test"].logits).all()
-    [linear] = read_side("baseline").runs
-    [linear_of_run] = read_side("rates-2", linear=True).runs
-    assert (linear.predictions["test"].predicted == linear_of_run.predictions["test"].predicted).all()
+    for name, model in {"baseline": "linear", "frozen": "frozen"}.items():
+        [run], [run_of_experiment] = read_side(name).runs, read_side("rates-2", model).runs
+        assert (run.predictions["test"].predicted == run_of_experiment.predictions["test"].predicted).all()
+        assert changes(main.origin, run.origin)["model"] == ("fine-tuned", model)
     [run] = read_side("rates-2").runs
     assert changes(main.origin, run.origin)["train.lr"] == (1e-3, 2e-4)
     assert {"pipeline/toy.py", "pipeline/core", "data.task", "environment.torch"} <= main.origin.keys()

@@ -163,16 +163,13 @@ def test_corrections_survive_a_spreadsheet() -> None:
 @pytest.mark.parametrize(
     ("values", "entry", "expected", "message"),
     [
-        (["false", "true"], "TRUE", "true", ""),
-        ([1, 2], "2.0", "2", ""),
-        ([["x"], ["y", "x"]], "Y | X", "x|y", ""),
-        (["Yes", "YES", "no"], "YES", "YES", ""),
-        (["no", "yes"], "yess", None, 'no, yes.*yess.*"yes"'),
+        (["false", "true"], "TRUE", "true", ""), ([1, 2], "2.0", "2", ""), ([["x"], ["y", "x"]], "Y | X", "x|y", ""),
+        (["Yes", "YES", "no"], "YES", "YES", ""), (["no", "yes"], "yess", None, 'no, yes.*yess.*"yes"'),
         (["Yes", "YES", "no"], "yes", None, "'yes'"),  # It could be either.
         ([["x"], ["y", "x"]], "x|z", None, "'z'"),
         ([0.5, 1.5], "nan", None, "number.*nan"),
     ],
-)
+)  # fmt: skip
 def test_a_correct_label_must_be_a_label_but_programs_may_change_it(
     values: list[Any], entry: str, expected: str | None, message: str
 ) -> None:

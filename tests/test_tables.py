@@ -22,14 +22,8 @@ from pipeline.sources.tables import Table, read_bytes, read_table, write_rows
 pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
 
 TEXTS = [
-    "Good; very good, really",
-    'He said "no" | and left',
-    "Früh am Abend, 5 €",
-    "two\nlines",
-    "NA",
-    "007",
-    " a\tb ",
-]
+    "Good; very good, really", 'He said "no" | and left', "Früh am Abend, 5 €", "two\nlines", "NA", "007", " a\tb ",
+]  # fmt: skip
 FRAME = pd.DataFrame({"text": TEXTS, "label": list("abcdefg")})
 Write = Callable[[str], Any]
 

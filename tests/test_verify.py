@@ -41,16 +41,10 @@ def copying_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with a stage that copies a file from the mirror, a stage that scores it, and their result."""
     root = tmp_path_factory.mktemp("a project")
     for file, text in {
-        ".gitignore": "/mirror\n",
-        "mirror/corpus.txt": "as committed",
-        "mirrored.py": COPY,
-        "score.py": SCORE,
-        "packages.lock": "torch==1\n",
-        "params.yaml": "train: {lr: 1}\n",
-        "data/names.txt": "a name",
-        "lists/long.txt": "a list",
-        "unrelated.bin": "no stage reads it",
-    }.items():
+        ".gitignore": "/mirror\n", "mirror/corpus.txt": "as committed", "mirrored.py": COPY, "score.py": SCORE,
+        "packages.lock": "torch==1\n", "params.yaml": "train: {lr: 1}\n", "data/names.txt": "a name",
+        "lists/long.txt": "a list", "unrelated.bin": "no stage reads it",
+    }.items():  # fmt: skip
         (root / file).parent.mkdir(exist_ok=True)
         (root / file).write_text(text)
     copy_command, score_command = (f'"{sys.executable}" {name}.py' for name in ("mirrored", "score"))

@@ -20,7 +20,7 @@ from pipeline.cli import as_command
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json, write_text
-from pipeline.core.paths import CLASSIFIER, LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, users_path
+from pipeline.core.paths import BASELINES, CLASSIFIER, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, users_path
 from pipeline.core.task import Task
 from pipeline.params import Params, load_params
 from pipeline.sources.demo import DEMO
@@ -46,8 +46,8 @@ stages:
     outs: [data/raw]
   baseline:
     cmd: python -m pipeline.toy baseline
-    deps: [pipeline/toy.py, data/raw]
-    params: [predict.max_samples]
+    deps: [pipeline/toy.py, data/raw, models/pretrained]
+    params: [baseline, predict.max_samples]
     outs: [data/baseline]
   pretrained:
     cmd: echo a base model > models/pretrained
@@ -127,9 +127,11 @@ def train(params: Params) -> None:
 
 
 def baseline(params: Params) -> None:
-    """Write the predictions of a linear model, which is right on 70% of the pairs."""
-    linear = params.train.model_copy(update={"lr": 0.0, "seed": 0, "training_args": {}})
-    write_results(LINEAR, params.model_copy(update={"train": linear}))
+    """Write the predictions of a linear model, which is right on 70% of the pairs, and of a better frozen one."""
+    for name, lr in {"linear": 0.0, "frozen": 5e-4}.items():
+        train = params.train.model_copy(update={"lr": lr, "seed": 0, "training_args": {}})
+        if name == "linear" or params.baseline.frozen:
+            write_results(BASELINES / name, params.model_copy(update={"train": train}))
 
 
 def predict(params: Params) -> None:
@@ -196,7 +198,7 @@ def run_stages(project: "Project") -> None:
     """Run the stages like `dvc repro --force`, but in this process and ten times faster."""
     params = load_params(project.root / "params.yaml")
     with chdir(project.root), Repo() as repo:  # DVC looks for the outputs in the working directory
-        for out in (RAW, LINEAR, PREDICTIONS):
+        for out in (RAW, BASELINES, PREDICTIONS):
             shutil.rmtree(out, ignore_errors=True)
         for stage in (download, baseline, train, predict):
             stage(params)

@@ -19,7 +19,7 @@ CHECKED = Path("data/params_checked")
 RAW = Path("data/raw")
 TOKENIZED = Path("data/tokenized")
 PREDICTIONS = Path("data/predictions")
-LINEAR = Path("data/baseline")  # the predictions of the linear model
+BASELINES = Path("data/baseline")  # the predictions of simple models, in the directories `linear` and `frozen`
 PRETRAINED = Path("models/pretrained")
 CLASSIFIER = Path("models/classifier")
 METRICS_DIR = Path("metrics")
@@ -27,7 +27,7 @@ BASE_MODELS = Path("models/base")  # local base models, which the stage pretrain
 
 TOKENIZATION = "tokenization.json"  # in data/tokenized: how the texts were tokenized
 SETTINGS = "inference.json"  # in models/classifier: how to use the model
-PROVENANCE = "provenance.json"  # in models/classifier, data/predictions and data/baseline: what the model is made from
+PROVENANCE = "provenance.json"  # in models/classifier and next to predictions: what the model is made from
 SOURCE = "source.json"  # in a directory of data or of a base model: its origin and checksums
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pipeline.core.output import write_json
 from pipeline.core.paths import read_output
 
-TASK = "task.json"  # in data/raw, data/tokenized, data/predictions and data/baseline
+TASK = "task.json"  # in data/raw, data/tokenized, data/predictions, data/baseline/linear and data/baseline/frozen
 TRAIN = "train"
 
 # The values of `problem_type` in the config of a transformers model.

@@ -16,7 +16,7 @@ from pipeline.evaluation.metrics import METRICS, Floats, Metric, is_defined
 from pipeline.evaluation.predictions import Predictions, count_changed, label_probability
 from pipeline.experiments.groups import SCORE_UNITS
 from pipeline.experiments.launch import SEED, STAGES
-from pipeline.experiments.runs import BASELINE, LINEAR_STAGES, WORKSPACE, Side, changes
+from pipeline.experiments.runs import BASELINE_STAGES, SIMPLE_MODELS, WORKSPACE, Side, changes
 
 _LEAKED = "scored rows that are also in train"
 _MIN_SEEDS = 5  # With fewer seeds, the variance between them is too uncertain to say which difference is detected.
@@ -87,13 +87,13 @@ class Comparison:
         """Sentences that say how to read the verdict, and warnings of results that are not what they seem to be."""
         notes, a, b = [], self.a, self.b
         examples = f"{self.split} {a.task.noun}"
-        if self.changed >= MIN_CHANGED and _kind(a) == "single run" and BASELINE not in (a.name, b.name):
+        if self.changed >= MIN_CHANGED and _kind(a) == "single run" and "model" not in self.changes:
             advice = f"Compare seed groups: python -m pipeline.seeds --n {_MIN_SEEDS} -S ..."
             notes.append(f"Two single runs say nothing about other seeds. {advice}")
         # The intervals of folds are measured between the folds, which contain whole groups.
         split_type = None if a.folds else a.runs[0].origin.get("data.split.type")
         notes += caveats(a.task.metrics[:1], a.task, self.split, a.runs[0].predictions[self.split].labels, split_type)
-        if {a.name, b.name} & {WORKSPACE, BASELINE} and (stages := _outdated_stages()):
+        if {a.name, b.name} & {WORKSPACE, *SIMPLE_MODELS} and (stages := _outdated_stages()):
             notes.append(f'Warning: the results in the workspace lack changes to {listing(stages)}. Run "dvc repro".')
         if names := a.degenerate(self.split) + b.degenerate(self.split):
             notes.append(f"Warning: the same prediction for all {examples} in {listing(names)}.")
@@ -148,8 +148,9 @@ def _compare_scores(a: Side, b: Side, split: str, metric: str) -> dict[str, Any]
 
 def _changes(a: Side, b: Side, split: str) -> dict[str, tuple[Any, Any]]:
     """Return what differs between the sides, including their seeds and how many of the scored rows train also has."""
-    if BASELINE in (a.name, b.name):  # Almost everything differs, because other stages lead to the linear model.
-        return changes(*({"model": side.runs[0].origin.get("model.checkpoint", "linear model")} for side in (a, b)))
+    models = tuple(side.runs[0].origin.get("model") for side in (a, b))
+    if models[0] != models[1]:  # Almost everything differs, because other stages lead to a simple model.
+        return {"model": (models[0], models[1])}
     origins = []
     for side in (a, b):
         leaked = int((side.runs[0].predictions[split].rows[LEAKAGE] == 2).sum())
@@ -183,7 +184,7 @@ def _outdated_stages() -> list[str]:
     from dvc.repo import Repo
 
     with Repo() as repo:
-        return list(repo.status([*STAGES, *LINEAR_STAGES]))
+        return list(repo.status([*STAGES, *BASELINE_STAGES]))
 
 
 def as_text(result: Comparison) -> str:

@@ -31,12 +31,18 @@ def run_seeds(n: int, settings: Sequence[Sequence[str]], jobs: int) -> list[Side
     return [Side(group, read_side(group).runs[:n]) for group in groups]
 
 
-def run_folds(k: int, overrides: Sequence[str], jobs: int) -> tuple[Side, Side]:
-    """Run the folds that are not finished, and return the fold groups of the fine-tuned and of the linear models."""
-    group = f"folds{k}-{group_name(overrides, FOLD)}"
+def run_folds(k: int, overrides: Sequence[str], jobs: int, model: str) -> dict[str, Side]:
+    """Run the folds that are not finished, and return fold groups by model: `model` and those that are simpler."""
+    group, stages = f"folds{k}-{group_name(overrides, FOLD)}", ["predict", "baseline"]
+    if model == "frozen":  # Nothing is fine-tuned.
+        group, stages = group.replace("-", "-frozen-", 1), ["baseline"]
+        overrides = [*overrides, "baseline.frozen=true"]
     runs = {f"{group}-{number}": [*overrides, f"{FOLD}={number}/{k}"] for number in range(1, k + 1)}
-    run_experiments(runs, jobs, ["predict", "baseline"])
-    return read_side(group), read_side(group, linear=True)
+    run_experiments(runs, jobs, stages)
+    sides = {model: read_side(group), "linear": read_side(group, "linear")}
+    if model != "frozen" and sides["linear"].runs[0].origin["baseline.frozen"]:
+        sides["frozen"] = read_side(group, "frozen")
+    return sides
 
 
 def run_sizes(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> dict[int, Side]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import LINEAR, LOCK, PARAMS, PREDICTIONS, PROVENANCE, read_json
+from pipeline.core.paths import BASELINES, LOCK, PARAMS, PREDICTIONS, PROVENANCE, read_json
 from pipeline.core.stage import leaves
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.text import listing
@@ -20,9 +20,9 @@ from pipeline.experiments.launch import FOLD, SEED, STAGES, cache_directory, exp
 from pipeline.params import load_params
 
 WORKSPACE = "workspace"
-BASELINE = "baseline"  # the linear model in the workspace
+SIMPLE_MODELS = {"baseline": "linear", "frozen": "frozen"}  # in the workspace, by the name of their side
 OUT_OF_FOLD = "out-of-fold"  # the only split of the pooled run of a fold group
-LINEAR_STAGES = ("download", "baseline")
+BASELINE_STAGES = ("download", "pretrained", "baseline")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Run:
 
     Attributes:
         origin: Everything that may differ between two runs: the parameters ("train.lr"), the hashes of the code and of
-            files ("pipeline/core", "compute.lock", "data", "base model"), and the environment ("environment.torch").
+            files ("pipeline/core", "compute.lock", "data", "base model"), the "model", and the environment
+            ("environment.torch").
         predictions: Keyed by split.
     """
 
@@ -75,25 +76,27 @@ class Side:
         return [name for name, part in self.scored(split).items() if (part.predicted == part.predicted[0]).all()]
 
 
-def read_side(name: str, *, linear: bool = False) -> Side:
+def read_side(name: str, model: str | None = None) -> Side:
     """Read a run or a group. Raises UserError if it does not exist, or its runs do not belong together.
 
     Args:
-        name: A branch, tag, commit, experiment or group, "workspace", or "baseline" for the linear model there.
-        linear: Whether to read the predictions of the linear model instead of those of the fine-tuned model.
+        name: A branch, tag, commit, experiment or group, "workspace", or a key of `SIMPLE_MODELS`.
+        model: "linear" or "frozen". By default, a group of `folds --model frozen` is frozen, and others are fine-tuned.
     """
-    if name in (WORKSPACE, BASELINE):
-        return Side(name, [_read_run(name, None, linear or name == BASELINE)])
+    if name in (WORKSPACE, *SIMPLE_MODELS):
+        return Side(name, [_read_run(name, None, SIMPLE_MODELS.get(name, model))])
+    if model is None and re.match("folds[0-9]+-frozen-", name):
+        model = "frozen"
     commits = experiments()
     commit = commits.get(name)
     with suppress(UserError):  # Git does not know the name of a group.
         commit = commit or git("rev-parse", "--verify", f"{name}^{{commit}}").strip()
     if commit:
-        return Side(name, [_read_run(name, commit, linear)])
+        return Side(name, [_read_run(name, commit, model)])
     numbers = {int(run.rpartition("-")[2]): run for run in commits if re.fullmatch(re.escape(name) + "-[0-9]+", run)}
     if not numbers:
         raise UserError(f'"{name}" is not a branch, tag, commit, experiment or group. "dvc exp list -A" lists runs.')
-    first, *others = runs = [_read_run(run, commits[run], linear) for _, run in sorted(numbers.items())]
+    first, *others = runs = [_read_run(run, commits[run], model) for _, run in sorted(numbers.items())]
     varied = FOLD if name.startswith("folds") else SEED
     for run in others:
         if different := changes(first.origin, run.origin).keys() - {varied}:
@@ -119,16 +122,17 @@ def _fold_side(name: str, folds: list[Run]) -> Side:
     return Side(name, [Run(name, task, origin | {FOLD: f"{k} folds"}, {OUT_OF_FOLD: pooled})], folds)
 
 
-def _read_run(name: str, commit: str | None, linear: bool) -> Run:
+def _read_run(name: str, commit: str | None, model: str | None) -> Run:
     """Read the run of a commit, or of the workspace if `commit` is None."""
-    output, stages = (LINEAR, LINEAR_STAGES) if linear else (PREDICTIONS, STAGES)
+    output, stages = (BASELINES / model, BASELINE_STAGES) if model else (PREDICTIONS, STAGES)
     with tempfile.TemporaryDirectory() as scratch:
         directory = output if commit is None else _fetch(name, commit, output, Path(scratch))
         task = with_compared_metrics(read_task(directory), load_params().evaluate.metrics)
         provenance = read_json(directory / PROVENANCE)
         predictions = {split: load_predictions(directory, split, task) for split in task.scored_splits}
     lock = LOCK.read_text(encoding="utf-8") if commit is None else git("show", f"{commit}:{LOCK}")
-    return Run(name, task, _origin(load_yaml(lock)["stages"], stages, provenance), predictions)
+    origin = {"model": model or "fine-tuned"} | _origin(load_yaml(lock)["stages"], stages, provenance)
+    return Run(name, task, origin, predictions)
 
 
 def _fetch(name: str, commit: str, output: Path, scratch: Path) -> Path:
@@ -156,7 +160,7 @@ def _origin(lock: dict[str, Any], stages: tuple[str, ...], provenance: dict[str,
     if missing := [stage for stage in stages if stage not in lock]:
         raise UserError(f'dvc.lock has no results of {listing(missing)}. Run "dvc repro", and commit the result.')
     written = {entry["path"] for stage in lock.values() for entry in stage.get("outs", [])}
-    origin: dict[str, Any] = {SEED: 0}  # for the linear model, which does not depend on a seed
+    origin: dict[str, Any] = {SEED: 0}  # for the simple models, which do not depend on a seed
     for stage in [lock[name] for name in stages]:
         origin |= dict(leaves(stage.get("params", {}).get(str(PARAMS), {})))
         origin |= {entry["path"]: entry["md5"][:12] for entry in stage["deps"] if entry["path"] not in written}

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
 from pipeline.core.messages import log
 from pipeline.modeling.first_token import first_token_only
@@ -24,7 +24,7 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
         config: Entries of config.json to override.
     """
     with reading_model(directory):
-        model, missing, unused, mismatched = _load(directory, **config)
+        model, missing, unused, mismatched = _load(directory, AutoModelForSequenceClassification, **config)
         prefix, names = f"{model.base_model_prefix}.", [name for name, _ in model.named_parameters()]
         known_names = {name.removeprefix(prefix) for name in names}
         for name in unused:
@@ -53,15 +53,24 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
 def load_fine_tuned_model(directory: Path, device: str) -> PreTrainedModel:
     """Load a model that the stage train wrote, in fp32, into main memory."""
     with reading_model(directory):
-        model, missing, unused, mismatched = _load(directory)
+        model, missing, unused, mismatched = _load(directory, AutoModelForSequenceClassification)
         if different := missing | unused | mismatched:
             raise ValueError(f"its weights do not match its config.json, for example {min(different)}")
     return _prepared(model, device, set())
 
 
-def _load(directory: Path, **config: Any) -> tuple[Any, set[str], set[str], set[str]]:
-    """Return a sequence classifier, and the names of weights that are missing, unused, or of another shape."""
-    model, loading = AutoModelForSequenceClassification.from_pretrained(
+def load_encoder(directory: Path) -> Any:
+    """Load a base model without a head in fp32 into main memory: only its encoder, if it also has a decoder."""
+    with reading_model(directory):
+        model, missing, _, mismatched = _load(directory, AutoModel, use_cache=False)
+        if mismatched or 2 * len(missing) > len([*model.parameters()]):
+            raise ValueError("its weights do not have the names or shapes that transformers expects")
+    return model.get_encoder() if model.config.is_encoder_decoder else model
+
+
+def _load(directory: Path, model_class: Any, **config: Any) -> tuple[Any, set[str], set[str], set[str]]:
+    """Return a model, and the names of weights that are missing, unused, or of another shape."""
+    model, loading = model_class.from_pretrained(
         directory,
         # The key `transformers_weights` of config.json could name a file that is not a safetensors file.
         config=AutoConfig.from_pretrained(directory, **LOCAL, transformers_weights=None, **config),

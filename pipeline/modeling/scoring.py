@@ -11,6 +11,7 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
+from pipeline.core.messages import UserError
 from pipeline.modeling.device import Device
 from pipeline.modeling.progress import ScoringProgress
 
@@ -52,7 +53,7 @@ def longest_first(examples: Dataset) -> NDArray[np.intp]:
 def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     """Score every tokenized example once, with any number of processes.
 
-    Returns logits of shape (examples, outputs), in the order of the examples.
+    Returns logits of shape (examples, outputs), in the order of the examples. Raises UserError if one is not finite.
     """
     tokenizer: Any = trainer.processing_class
     inputs = examples.select_columns(tokenizer.model_input_names)
@@ -64,6 +65,8 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     with torch.autocast(arguments.device.type, dtype, enabled=arguments.fp16 or arguments.bf16):
         predictions = trainer.predict(inputs.select(order)).predictions
     trainer.accelerator._dataloaders.clear()  # It keeps each loader that it has prepared, with its examples.
+    if not np.isfinite(predictions).all():
+        raise UserError("Some outputs of the model are NaN or infinite. Set train.precision to fp32.")
     logits = np.empty_like(predictions)
     logits[order] = predictions
     return logits

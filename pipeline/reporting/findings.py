@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.core.task import Task
 from pipeline.core.text import listing
 from pipeline.evaluation.metrics import METRICS, SCORES
 from pipeline.reporting.results import BASELINES, Results
@@ -30,10 +31,10 @@ def headline(results: Results) -> str:
 
 
 def comparison(results: Results) -> tuple[str, bool]:
-    """Compare the model with the simple models, and return whether it is better than both."""
+    """Compare the model with the simple models, and return whether it is better than all of them."""
     task, split, name = results.task, results.task.verdict_split, results.task.metrics[0]
     metric, scores, details = METRICS[name], results.evaluation[split], results.diagnostics[split]
-    predicted, gains = results.predictions[split].predicted, details["gain_over_linear"]
+    predicted = results.predictions[split].predicted
     relation = _relation(details["intervals"][name], scores[f"{task.constant_baseline}_{name}"], metric.sign)
     if len(predicted) > 1 and (predicted == predicted[0]).all() and not metric.is_ranking:
         return f"The model gives the same prediction for all {len(predicted):,} {task.noun}: do not rely on it.", False
@@ -41,12 +42,24 @@ def comparison(results: Results) -> tuple[str, bool]:
         constant = task.format_label(results.diagnostics["constant_prediction"], separator=", ", if_empty="no label")
         baseline = f"“{constant}” ({BASELINES[task.constant_baseline]})"
         return f"The model is {relation} than always predicting {baseline}: do not rely on it.", False
+    sentence, is_better = _gain(details["gain_over_linear"], "a linear model", task)
+    if "gain_over_frozen" in details:
+        other_sentence, beats_frozen = _gain(details["gain_over_frozen"], "the base model without fine-tuning", task)
+        if not beats_frozen:
+            return f"{sentence} {other_sentence}", False
+    return sentence, is_better
+
+
+def _gain(gains: dict[str, Any] | None, simple_model: str, task: Task) -> tuple[str, bool]:
+    """Compare the model with a simple model, and return whether it is better."""
     if gains is None:
-        return f"The model and a linear model differ on too few {task.noun} to say which one is better.", False
-    relation = _relation(gains[name], 0, metric.sign)
-    value, low, high = (metric.format_difference(gains[name][key]) for key in ("value", "low", "high"))
-    gain = f"the difference in {metric.title} is {value}{'' if metric.is_error else ' points'}"
-    return f"The model is {relation} than a linear model: {gain} (95% interval: {low} to {high}).", relation == "better"
+        return f"The model and {simple_model} differ on too few {task.noun} to say which one is better.", False
+    gain, metric = gains[task.metrics[0]], METRICS[task.metrics[0]]
+    relation = _relation(gain, 0, metric.sign)
+    value, low, high = (metric.format_difference(gain[key]) for key in ("value", "low", "high"))
+    difference = f"the difference in {metric.title} is {value}{'' if metric.is_error else ' points'}"
+    sentence = f"The model is {relation} than {simple_model}: {difference} (95% interval: {low} to {high})."
+    return sentence, relation == "better"
 
 
 def _relation(interval: dict[str, Any], value: float, sign: int) -> str:

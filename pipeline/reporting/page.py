@@ -18,7 +18,7 @@ from pipeline.evaluation.intervals import MIN_EXAMPLES, caveats
 from pipeline.evaluation.metrics import METRICS
 from pipeline.reporting import charts, findings
 from pipeline.reporting.mistakes import describe_mistake, pieces, worst_mistakes
-from pipeline.reporting.results import BASELINES, Results
+from pipeline.reporting.results import Results
 from pipeline.reporting.slices import TOO_FEW, score_slices, slice_metric
 
 _MAX_TILES, _MAX_BARS, _MAX_LABELS, _MAX_SLICES = 6, 5, 10, 6  # in a picture on the first screen
@@ -63,8 +63,7 @@ def _pictures(results: Results) -> Iterator[tuple[str, Markup, str]]:
     """Yield the two large pictures, the score and what goes wrong, each with a title and a sentence."""
     task, split, name = results.task, results.task.verdict_split, results.task.metrics[0]
     models = {"this model": results.diagnostics[split]["intervals"][name]}
-    for model, prefix in (("linear model", "linear"), (BASELINES[task.constant_baseline], task.constant_baseline)):
-        models[model] = {"value": results.evaluation[split][f"{prefix}_{name}"]}
+    models |= {model: {"value": value} for model, value in results.simpler_scores(split, name).items()}
     direction = " (lower is better)" if METRICS[name].is_error else ""
     yield f"{METRICS[name].title} with its 95% interval{direction}", charts.scores(pd.DataFrame(models).T, name), ""
     drawn = plots(task, results.predictions[split])
@@ -136,15 +135,14 @@ def score_table(results: Results) -> pd.DataFrame:
     task, threshold, rows = results.task, results.diagnostics["threshold"], {}
     for split, predictions in results.predictions.items():
         group = f"{split} ({len(predictions):,})"
-        details, scores = results.diagnostics[split], results.evaluation[split]
+        details = results.diagnostics[split]
         for name in sorted(details["scores"], key=lambda name: name not in task.metrics):
             show = METRICS[name].format
             rows[group, METRICS[name].title] = cells = {"this model": show(details["scores"][name])}
             if name in task.metrics:
                 low, high = (details["intervals"][name][bound] for bound in ("low", "high"))
                 cells["95% interval"] = f"{show(low)} to {show(inf if high is None else high)}"
-                cells["linear model"] = show(scores[f"linear_{name}"])
-                cells[BASELINES[task.constant_baseline]] = show(scores[f"{task.constant_baseline}_{name}"])
+                cells |= {model: show(value) for model, value in results.simpler_scores(split, name).items()}
         if threshold not in (None, 0.5):  # the threshold with the best F1 on validation
             precision, recall = (f"{100 * (details['at_threshold'][key] or 0):.1f}" for key in ("precision", "recall"))
             rows[group, f"precision and recall at {threshold:.6g}"] = {"this model": f"{precision} and {recall}"}

@@ -12,7 +12,8 @@ from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
-BASELINES = {"majority": "majority class", "mean": "mean of train"}  # what people call `Task.constant_baseline`
+# What people call the simple models and `Task.constant_baseline`, by their prefix in evaluation.json.
+BASELINES = {"linear": "linear model", "frozen": "frozen model", "majority": "majority class", "mean": "mean of train"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,11 @@ class Results:
         """The number of examples and the scores of each class or label on the split that verdicts are based on."""
         scores = pd.DataFrame(self.diagnostics[self.task.verdict_split]["classes"], self.task.labels, dtype=float)
         return scores[["n", "precision", "recall", "f1"]]
+
+    def simpler_scores(self, split: str, metric: str) -> dict[str, float]:
+        """Return the scores of the models that are simpler than the fine-tuned one, by what people call them."""
+        scores = {title: self.evaluation[split].get(f"{model}_{metric}") for model, title in BASELINES.items()}
+        return {title: score for title, score in scores.items() if score is not None}
 
 
 def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, name: str, split_type: str) -> Results:
