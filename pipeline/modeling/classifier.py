@@ -71,7 +71,5 @@ class Classifier:
         """
         settings = self.settings
         columns: dict[str, Any] = {"idx": range(len(texts[0]))} | dict(zip(settings.text_columns, texts, strict=True))
-        encoded = encode(
-            columns, self._tokenizer, settings.text_columns, settings.max_length, "dynamic", settings.stride
-        )
+        encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, stride=settings.stride)
         return self.logits(Dataset.from_dict(encoded)), sum(encoded["truncated"])

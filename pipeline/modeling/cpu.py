@@ -11,9 +11,7 @@ import torch
 
 _LANES = 4  # 16-bit lanes of a 64-bit random number
 _STEPS = 1 << 16  # values of a lane
-
-# Constants from malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from malloc.h
 
 
 def keep_memory() -> None:

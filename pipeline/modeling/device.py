@@ -39,14 +39,13 @@ def usable_device(precision: Literal["auto", Precision]) -> Device:
         UserError: The device does not support the precision. (On a CPU, the Trainer would train in fp16, very slowly.)
     """
     device, precisions = _detect_hardware()
-    if precision == "auto":
-        return Device(device, precisions[0])
-    if precision not in precisions:
+    chosen = precisions[0] if precision == "auto" else precision
+    if chosen not in precisions:
         raise UserError(
             f"{PARAMS}: train.precision (--precision in classify) must be auto or one of {', '.join(precisions)} on "
-            f"this machine ({device}), got {precision}."
+            f"this machine ({device}), got {chosen}."
         )
-    return Device(device, precision)
+    return Device(device, chosen)
 
 
 def precision_of_scores(recorded: Precision) -> Precision:
@@ -55,10 +54,7 @@ def precision_of_scores(recorded: Precision) -> Precision:
     is_emulated = recorded == "bf16" and device == "cpu" and not bf16_instruction_sets()
     if recorded in precisions and not is_emulated:
         return recorded
-    log.warning(
-        "the model's scores were measured in %s, and this machine computes in %s, so probabilities may differ slightly",
-        recorded, precisions[0],
-    )  # fmt: skip
+    log.warning("the model was scored in %s, so probabilities in %s may differ slightly", recorded, precisions[0])
     return precisions[0]
 
 

@@ -23,8 +23,4 @@ def first_token_only(model: Any) -> None:
     """Limit the last layer of a sequence classifier to the first token, if its head is known to read no other token."""
     if path := _AFTER_LAST_ATTENTION.get(model.config.model_type):
         module = model.base_model.get_submodule(path.format(last=model.config.num_hidden_layers - 1))
-        module.register_forward_pre_hook(_first_token)
-
-
-def _first_token(module: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(state[:, :1] for state in states)
+        module.register_forward_pre_hook(lambda _, states: tuple(state[:, :1] for state in states))

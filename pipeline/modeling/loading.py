@@ -1,7 +1,6 @@
 """Load models, without pickled weights or remote code. What does not fit is a UserError."""
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,7 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
     """Load a base model as a sequence classifier in fp32 into main memory.
 
     Weights that are missing are newly initialized and logged. If the base model was fine-tuned before, its head is kept
-    if it is for the same labels in the same order, or if both tasks are regressions.
-
-    Args:
-        device: The type of the device that the model will run on.
-        config: Entries of config.json to override.
+    if it is for the same labels in the same order, or if both tasks are regressions. `config` overrides config.json.
     """
     with reading_model(directory):
         model, missing, unused, mismatched = _load(directory, AutoModelForSequenceClassification, **config)
@@ -41,10 +36,7 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
             head = {name for name in names if not name.startswith(prefix)}
             missing, mismatched = missing | head, mismatched - head
         if mismatched or 2 * len(missing) > len(names):
-            example = min(mismatched or missing)
-            raise ValueError(
-                f"its weights do not have the names or shapes that transformers expects, such as {example}"
-            )
+            raise ValueError(f"its weights have unexpected names or shapes, for example {min(mismatched or missing)}")
         if missing:
             log.info("newly initialized: %s", ", ".join(sorted(missing)))
     return _prepared(model, device, missing)
@@ -64,7 +56,7 @@ def load_encoder(directory: Path) -> Any:
     with reading_model(directory):
         model, missing, _, mismatched = _load(directory, AutoModel, use_cache=False)
         if mismatched or 2 * len(missing) > len([*model.parameters()]):
-            raise ValueError("its weights do not have the names or shapes that transformers expects")
+            raise ValueError(f"its weights have unexpected names or shapes, for example {min(mismatched or missing)}")
     return model.get_encoder() if model.config.is_encoder_decoder else model
 
 
@@ -94,7 +86,7 @@ def _have_same_outputs(published: Any, config: Any) -> bool:
     return bool(published.id2label == config.id2label != default)
 
 
-def _prepared(model: Any, device: str, newly_initialized: Collection[str]) -> PreTrainedModel:
+def _prepared(model: Any, device: str, newly_initialized: set[str]) -> PreTrainedModel:
     """Set how a model computes. Its logits stay the same up to rounding."""
     first_token_only(model)
     if model.config.problem_type == "regression":

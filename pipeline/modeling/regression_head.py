@@ -48,9 +48,7 @@ def standardize_labels(model: Any, labels: NDArray[np.floating[Any]]) -> float:
         raise UserError(f"the labels of train do not differ enough to learn from: {mean:g} ± {scale:.2g}. Check them.")
     name = final_layer(model)
     if name is None:
-        log.warning(
-            "the labels are not standardized, because the last layer of %s is not known", model.config.model_type
-        )
+        log.warning("the labels are not standardized, because the last layer of %s is unknown", model.config.model_type)
         return 1.0
     head = model.get_submodule(name)
     if head.bias is None:  # Without a bias, `fold_standardization` has nothing to add the mean to.
@@ -78,11 +76,9 @@ def fold_standardization(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
 
 def final_layer(model: Any) -> str | None:
     """Return the name of the last layer of the head, which has one row for each output, or None if there is none."""
-    layers = [
-        name
-        for name, module in model.named_modules()
-        if not name.startswith(f"{model.base_model_prefix}.")
-        and isinstance(module, torch.nn.Linear)
-        and module.out_features == model.config.num_labels
-    ]
-    return layers[-1] if layers else None
+    last = None
+    for name, module in model.named_modules():
+        is_in_body = name.startswith(f"{model.base_model_prefix}.")
+        if not is_in_body and isinstance(module, torch.nn.Linear) and module.out_features == model.config.num_labels:
+            last = name
+    return last

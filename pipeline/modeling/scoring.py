@@ -75,5 +75,4 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
 def mean_over_windows(logits: NDArray[np.floating[Any]], idx: NDArray[np.integer]) -> NDArray[np.float64]:
     """Average the logits of the windows of each text, which have its `idx`, in the order of their first windows."""
     windows = pd.DataFrame(logits.astype(np.float64)).groupby(idx, sort=False)
-    means: NDArray[np.float64] = windows.mean(skipna=False).to_numpy()
-    return means
+    return np.asarray(windows.mean(skipna=False))

@@ -55,7 +55,7 @@ def encode(
     tokenizer: PreTrainedTokenizerBase,
     text_columns: list[str],
     max_length: int,
-    padding: str,
+    padding: str = "dynamic",
     stride: int | None = None,
 ) -> dict[str, list[Any]]:
     """Tokenize a batch of examples, for `Dataset.map(encode, batched=True)`.

@@ -75,9 +75,7 @@ def training_arguments(
         key = f"train.{name}" if name in TrainParams.model_fields else RENAMED.get(name)
         if key or name in fields or name in _RESERVED:
             reason = f"{key} sets it" if key else "the pipeline controls it"
-            raise UserError(
-                f"params.yaml: train.training_args must not set {quoted(name)}, because {reason}. Remove it."
-            )
+            raise UserError(f"params.yaml: train.training_args must not set {quoted(name)}, because {reason}.")
         require_choice("a field in train.training_args", name, types)
         try:
             TypeAdapter(types[name]).validate_python(value, strict=True)

@@ -34,9 +34,8 @@ def fit(
     """Fine-tune `inputs.model` in the same way as `fit` in trainer.py, but without checkpoints and trackers."""
     AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left a state.
     precision = inputs.device.precision
-    accelerator = Accelerator(
-        cpu=inputs.device.type == "cpu", mixed_precision="no" if precision == "fp32" else precision
-    )
+    mixed_precision = "no" if precision == "fp32" else precision
+    accelerator = Accelerator(cpu=inputs.device.type == "cpu", mixed_precision=mixed_precision)
     set_seed(params.seed)  # The Trainer also seeds here, so that dropout is the same in both engines.
     columns = [*inputs.tokenizer.model_input_names, "labels"]
     loading: dict[str, Any] = {
