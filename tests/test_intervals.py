@@ -108,11 +108,6 @@ def test_the_interval_of_f1_follows_from_a_wilson_interval(true_positives: int, 
     assert result == pytest.approx((f1_score(labels, predicted), low, high), abs=1e-5)
 
 
-def test_a_score_that_the_labels_do_not_define_has_the_widest_interval() -> None:
-    nothing = np.zeros(200, int)
-    assert score_interval("f1", DEMO, as_predictions(nothing, nothing))[1:] == (0, 1)
-
-
 def test_the_caveats_name_rare_classes() -> None:
     labels = np.repeat([0, 1], [195, 5])
     [caveat] = intervals.caveats(["accuracy", "roc_auc"], DEMO, "test", labels, None)

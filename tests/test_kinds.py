@@ -14,6 +14,7 @@ import torch
 from conftest import TinyMaker, engine_outputs, predict_splits, replace_columns, train_model
 from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
+from test_resume import killed_at
 from torch.nn import functional
 
 from pipeline.baseline import baseline
@@ -116,23 +117,12 @@ def test_both_engines_give_the_same_bytes(task_type: str, run: Callable[..., Pat
     assert trainer_outputs == loop_outputs
 
 
-def test_a_killed_regression_run_resumes_to_the_same_bytes(
-    run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_regression_run_resumes_to_the_same_bytes(run: Callable[..., Path], tmp_path: Path) -> None:
     """Regression labels are standardized during training."""
     settings = {"engine": "trainer", "epochs": 2, "max_train_samples": 40, "save_steps": 2, "logging_steps": 3}
     expected = engine_outputs(run("regression", "expected", **settings))
-    steps = iter(range(100))
-    step = torch.optim.AdamW.step
-
-    def killed(*args: Any, **kwargs: Any) -> Any:
-        if next(steps) == 7:
-            raise KeyboardInterrupt
-        return step(*args, **kwargs)
-
     shutil.rmtree(tmp_path / "c")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(torch.optim.AdamW, "step", killed)
+    with killed_at(8):
         run("regression", "resumed", **settings)
     assert engine_outputs(run("regression", "resumed", **settings)) == expected
 

@@ -17,16 +17,6 @@ def earlier(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_a_failure_keeps_the_earlier_output(earlier: Path, tmp_path: Path) -> None:
-    with pytest.raises(KeyError), atomic_output(earlier) as draft:
-        draft.mkdir()
-        (draft / "half").touch()
-        raise KeyError
-    with pytest.raises(FileNotFoundError), atomic_output(earlier):
-        pass  # Nothing was written.
-    assert contents(tmp_path).keys() == {"out/earlier"}
-
-
 def test_a_directory_is_replaced_as_a_whole_even_if_a_process_was_killed_before(earlier: Path, tmp_path: Path) -> None:
     code = """if True:
         import os, pathlib, pipeline.core.output

@@ -30,11 +30,6 @@ def test_only_the_name_with_its_commit_is_printed(
         assert capsys.readouterr().out == f"someone/tiny@{commit}\n"
 
 
-def test_a_model_that_does_not_exist_is_an_error(hub: Hub) -> None:
-    with pytest.raises(UserError, match="someone/tiny at v2"):
-        pin("someone/tiny@v2")
-
-
 def test_a_model_with_a_pickle_is_not_pinned(hub: Hub) -> None:
     hub.files[f"someone/tiny/{MAIN}/pytorch_model.bin"] = hub.files.pop(f"someone/tiny/{MAIN}/model.safetensors")
     with pytest.raises(UserError, match=r"someone/tiny has no model\.safetensors"):

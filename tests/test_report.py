@@ -28,7 +28,6 @@ from report_inputs import (
     write_inputs,
 )
 
-from pipeline.core.messages import UserError
 from pipeline.core.paths import BASELINES, METRICS_DIR, PREDICTIONS, PROVENANCE, TOKENIZATION, TOKENIZED
 from pipeline.core.text import aligned, code
 from pipeline.evaluation.metrics import METRICS
@@ -98,23 +97,6 @@ def test_the_same_inputs_give_the_same_bytes(root: Path) -> None:
     done = run_stage("report", root, PYTHONHASHSEED=str(random.randrange(1000)))
     assert done.returncode == 0, done.stderr
     assert [file.read_bytes() for file in files] == before
-
-
-@pytest.mark.parametrize(
-    "missing",
-    [
-        "metrics/evaluation.json",
-        "metrics/plots/history.csv",
-        "data/tokenized/lengths.json",
-        "data/predictions/provenance.json",
-    ],
-)
-def test_a_missing_input_is_an_error_that_names_it(missing: str, root: Path) -> None:
-    (root / METRICS_DIR / "report.html").unlink()
-    (root / missing).unlink()
-    with pytest.raises(UserError, match=rf'{missing} is missing.*"dvc repro"'):
-        make_report(root)
-    assert not (root / METRICS_DIR / "report.html").exists()
 
 
 @pytest.mark.parametrize("case", TASKS)

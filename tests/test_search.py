@@ -21,7 +21,6 @@ from optuna.storages.journal import JournalFileBackend
 from pipeline.core.messages import UserError
 from pipeline.experiments.launch import experiments
 from pipeline.experiments.search import read_space, run_search
-from pipeline.search import main
 
 
 def search(text: str, sampler: str = "tpe", n: int = 100) -> tuple[pd.DataFrame, list[str]]:
@@ -63,18 +62,6 @@ def test_an_impossible_search_is_reported_before_anything_runs(text: str, messag
 def test_a_grid_has_no_ranges(toy: Project) -> None:
     with pytest.raises(UserError, match=r"space\.yaml: .* train\.lr"):
         search("train.lr: log(1e-5, 1e-4)", "grid")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"), [([], "required: FILE, --n"), (["space.yaml", "--n", "1"], "--n: must be at least 2")]
-)
-def test_wrong_arguments_end_with_status_2(
-    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["search", *arguments])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -58,6 +58,7 @@ def test_a_regression_without_test_labels_is_summarized_by_validation_scores(toy
         ("folds", "--k many", "--k: invalid integer value: 'many'"),
         ("learning_curve", "--points 2", "--points: must be at least 3, got 2"),
         ("learning_curve", "--seeds 1", "--seeds: must be at least 2, got 1"),
+        ("search", "space.yaml --n 1", "--n: must be at least 2, got 1"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_have_status_2_and_a_line_that_names_the_option(
