@@ -5,7 +5,7 @@ Examples:
   python -m pipeline.compare main
   # Compare two seed groups, or two fold groups, by the names that pipeline.seeds and pipeline.folds printed:
   python -m pipeline.compare base-3f2a1c lr=1e-4-9c01d7
-  # Compare the linear model (A) with the results in this directory (B), or write "frozen" for the base model:
+  # Compare the linear model (A) with the results in this directory (B); "frozen" is the other simple model:
   python -m pipeline.compare baseline
   # In CI, fail unless a drop of one point or more is ruled out:
   python -m pipeline.compare main --gate --margin 1

@@ -148,9 +148,9 @@ def _compare_scores(a: Side, b: Side, split: str, metric: str) -> dict[str, Any]
 
 def _changes(a: Side, b: Side, split: str) -> dict[str, tuple[Any, Any]]:
     """Return what differs between the sides, including their seeds and how many of the scored rows train also has."""
-    models = tuple(side.runs[0].origin.get("model") for side in (a, b))
-    if models[0] != models[1]:  # Almost everything differs, because other stages lead to a simple model.
-        return {"model": (models[0], models[1])}
+    model_a, model_b = (side.runs[0].origin.get("model") for side in (a, b))
+    if model_a != model_b:  # Almost everything differs, because other stages lead to a simple model.
+        return {"model": (model_a, model_b)}
     origins = []
     for side in (a, b):
         leaked = int((side.runs[0].predictions[split].rows[LEAKAGE] == 2).sum())
