@@ -74,16 +74,15 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None, encoder: Froz
 def _linear_model(train: pa.Table, task: Task) -> Model:
     """Train a linear model on words and characters."""
     train = _sample(train, task, _MAX_ROWS, "linear")
-    rows, vectorizer = _shorten(train, task), _vectorizer(task)
-    vectors = vectorizer.fit_transform(pd.concat([rows[name] for name in task.text_columns]))
-    if any(rows[name].str.len().max() == _MAX_CHARACTERS for name in task.text_columns):
+    texts, vectorizer = _texts(train, task), _vectorizer(task)
+    vectors = vectorizer.fit_transform(texts)
+    if texts.str.len().max() == _MAX_CHARACTERS:
         log.info("the linear model reads only the first %s characters of each text", f"{_MAX_CHARACTERS:,}")
-    model = _fit(_features(vectors, rows, task), train, task)
+    model = _fit(_features(vectors, texts, task), train, task)
 
     def logits(examples: pa.Table) -> NDArray[np.float64]:
-        rows = _shorten(examples, task)
-        vectors = vectorizer.transform(pd.concat([rows[name] for name in task.text_columns]))
-        return _logits(model, _features(vectors, rows, task), task)
+        texts = _texts(examples, task)
+        return _logits(model, _features(vectorizer.transform(texts), texts, task), task)
 
     return logits
 
@@ -123,10 +122,9 @@ def _sample(train: pa.Table, task: Task, n: int, model: str) -> pa.Table:
     return train.take(np.sort(sample))
 
 
-def _shorten(examples: pa.Table, task: Task) -> pd.DataFrame:
-    """Return the rows with the start of each text only."""
-    rows = examples.to_pandas()
-    return rows.assign(**{name: rows[name].str[:_MAX_CHARACTERS] for name in task.text_columns})
+def _texts(examples: pa.Table, task: Task) -> "pd.Series[str]":
+    """Return the start of each text. With pairs, all first texts come before all second texts."""
+    return pd.concat([examples[name].to_pandas() for name in task.text_columns]).str[:_MAX_CHARACTERS]
 
 
 def _vectorizer(task: Task) -> FeatureUnion:
@@ -140,23 +138,20 @@ def _vectorizer(task: Task) -> FeatureUnion:
     )
 
 
-def _features(vectors: csr_matrix, rows: pd.DataFrame, task: Task) -> csr_matrix:
-    """Return the features of the rows.
+def _features(vectors: csr_matrix, texts: "pd.Series[str]", task: Task) -> csr_matrix:
+    """Return the features of the rows from the TF-IDF values of their texts.
 
     For pairs, they are the vectors of both texts, their absolute difference, their product and its sum, and the
     overlap of the words.
-
-    Args:
-        vectors: The TF-IDF values of all first texts, and then of all second texts.
     """
     if not task.pairs:
         return vectors
-    first, second = vectors[: len(rows)], vectors[len(rows) :]
+    n = len(texts) // 2
+    first, second = vectors[:n], vectors[n:]
     product = first.multiply(second)
     # A single block in float64 would turn the whole matrix into float64.
     similarity = csr_matrix(product.sum(axis=1), dtype=np.float32)
-    pairs = rows[task.text_columns].itertuples(index=False)
-    overlap = csr_matrix([_overlap(*pair) for pair in pairs], dtype=np.float32)
+    overlap = csr_matrix([*map(_overlap, texts[:n], texts[n:])], dtype=np.float32)
     return hstack([first, second, abs(first - second), product, similarity, overlap], format="csr")
 
 

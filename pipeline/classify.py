@@ -18,7 +18,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pipeline.cli import as_command, command_parser
+from pipeline.cli import as_command, at_least, command_parser
 
 import numpy as np
 import pandas as pd
@@ -143,15 +143,13 @@ def main() -> None:
     option("--min-probability", metavar="NUMBER", type=float, help="leave less probable predictions empty")
     option("--sort", choices=("uncertain",), help="start with the least probable predictions")
     option("--model", metavar="DIRECTORY", type=Path, default=CLASSIFIER, help="model to use (default: %(default)s)")
-    option("--batch-size", metavar="NUMBER", type=int, default=32, help="rows per forward pass (default: %(default)s)")
+    option("--batch-size", metavar="NUMBER", type=at_least(1), default=32, help="rows per batch (default: %(default)s)")
     option("--precision", choices=("auto", *get_args(Precision)), help="default: that of the model's scores")
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("Give either one or two texts, or --file.")
     if file := next(filter(os.path.isfile, arguments.texts), None):
         parser.error(f"{file} is a file. Use --file {shlex.quote(file)}.")
-    if arguments.batch_size < 1:
-        parser.error(f"--batch-size must be at least 1, got {arguments.batch_size}.")
     if not 0 <= (arguments.min_probability or 0) <= 1:
         parser.error(f"--min-probability must be between 0 and 1, got {arguments.min_probability}.")
     with as_command():

@@ -10,6 +10,12 @@ Examples:
   # In CI, fail unless a drop of one point or more is ruled out:
   python -m pipeline.compare main --gate --margin 1
 
+Exit status with --gate (without it, 0 instead of 3 and 4):
+  0  passes: a drop of the margin or more is ruled out
+  1  an error, or 2 for wrong arguments
+  3  undecided: the interval contains -margin and 0, or too little changed
+  4  fails: B is worse than A, and the drop may reach the margin
+
 More: docs/compare.md
 """
 
@@ -22,18 +28,10 @@ from pipeline.experiments.runs import WORKSPACE, read_side
 
 _FORMATS = {"text": as_text, "md": as_markdown, "json": as_json}
 _STATUS = {"passes": 0, "undecided": 3, "fails": 4}
-_EXIT_STATUS = """\
-exit status with --gate (without it, 0 instead of 3 and 4):
-  0  passes: a drop of the margin or more is ruled out
-  1  an error, or 2 for wrong arguments
-  3  undecided: the interval contains -margin and 0, or too little changed
-  4  fails: B is worse than A, and the drop may reach the margin
-"""
 
 
 def main() -> None:
     parser = command_parser("compare", __doc__)
-    parser.epilog = _EXIT_STATUS
     parser.add_argument(
         "a", metavar="A",
         help="a branch, tag, commit, DVC experiment, seed group or fold group, "

@@ -44,7 +44,8 @@ def evaluate(raw: Path, predictions: Path, baselines: Path, metrics: Path, names
     details: dict[str, Any] = {"metrics": task.metrics, "threshold": threshold}
     evaluation = {}
     for split, examples in splits.items():
-        simple = {path.name: load_predictions(path, split, task) for path in require(baselines).iterdir()}
+        directories = [path for path in sorted(require(baselines).iterdir()) if path.is_dir()]
+        simple = {path.name: load_predictions(path, split, task) for path in directories}
         if any(not np.array_equal(model.idx, examples.idx) for model in simple.values()):
             raise UserError(f'{baselines} and {predictions} have different {split} {task.noun}. Run "dvc repro".')
         constant = constant_predictions(task, train_labels, examples)

@@ -24,7 +24,6 @@ import pandas as pd
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
-from pipeline.core.packages import require_locked
 from pipeline.core.text import aligned, listing
 from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.intervals import caveats, score_interval
@@ -106,7 +105,6 @@ def main() -> None:
     add_group_options(parser)
     arguments = parser.parse_args()
     with as_command():
-        require_locked()
         folds(arguments.k, arguments.overrides, arguments.jobs, arguments.model)
 
 

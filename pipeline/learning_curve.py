@@ -19,7 +19,6 @@ from typing import Any
 from pipeline.cli import add_group_options, as_command, at_least, command_parser
 
 from pipeline.core.output import write_json, write_text
-from pipeline.core.packages import require_locked
 from pipeline.core.text import aligned, listing
 from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments import groups
@@ -78,7 +77,6 @@ def main() -> None:
     add_group_options(parser)
     arguments = parser.parse_args()
     with as_command():
-        require_locked()
         learning_curve(arguments.points, arguments.seeds, arguments.overrides, arguments.jobs)
 
 

@@ -100,7 +100,6 @@ Metric = Literal[
     "spearmanr",
 ]  # fmt: skip
 
-
 # The only values of these keys of train that the engine "loop" supports. It supports all values of the other keys.
 LOOP_CHOICES: dict[str, tuple[Any, ...]] = {
     "deterministic": (False,),

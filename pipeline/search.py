@@ -15,19 +15,16 @@ from pathlib import Path
 
 from pipeline.cli import add_jobs_option, as_command, at_least, command_parser
 
-from pipeline.core.packages import require_locked
 from pipeline.experiments.comparison import as_text, compare
 from pipeline.experiments.groups import run_seeds
 from pipeline.experiments.search import run_search
-
-_SEEDS = 5  # for the verdict
 
 
 def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     """Run the trials, print their table, and compare the best one with params.yaml, with five new seeds on test."""
     trials, best = run_search(space_file, n, sampler, jobs)
     print(trials.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
-    result = compare(*run_seeds(_SEEDS, [[], best], jobs))
+    result = compare(*run_seeds(5, [[], best], jobs))
     print(as_text(result))
     if result.split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")
@@ -52,7 +49,6 @@ def main() -> None:
     add_jobs_option(parser)
     arguments = parser.parse_args()
     with as_command():
-        require_locked()
         search(arguments.space, arguments.n, arguments.sampler, arguments.jobs)
 
 

@@ -14,7 +14,6 @@ from statistics import mean, stdev
 
 from pipeline.cli import add_group_options, as_command, at_least, command_parser
 
-from pipeline.core.packages import require_locked
 from pipeline.core.text import aligned, listing
 from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments.groups import SCORE_UNITS, run_seeds
@@ -45,7 +44,6 @@ def main() -> None:
     add_group_options(parser)
     arguments = parser.parse_args()
     with as_command():
-        require_locked()
         [side] = run_seeds(arguments.n, [arguments.overrides], arguments.jobs)
         print("\n".join(summary(side)))
 

@@ -17,9 +17,10 @@ from pipeline.cli import as_command, command_parser
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
-from pipeline.experiments.label_errors import rank, render_page, write_suspects
+from pipeline.experiments.label_errors import rank
 from pipeline.experiments.runs import OUT_OF_FOLD, read_side
 from pipeline.params import load_params
+from pipeline.reporting.suspects import render_page, write_suspects
 from pipeline.sources.corrections import read_corrections
 
 

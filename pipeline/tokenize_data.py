@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 from pipeline.cli import run_stage
@@ -54,8 +55,9 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     processes = min(num_proc, os.cpu_count() or 1)
     lengths = {}
     with atomic_output(out) as draft:
+        read = partial(Dataset.from_parquet, cache_dir=draft.parent / "cache")  # where `datasets` writes its own files
         for split in task.splits:
-            examples = _with_model_labels(split, _read_rows(raw, split, draft.parent / "cache"), task)
+            examples = _with_model_labels(split, read_output(raw / f"{split}.parquet", read), task)
             settings = {**params.model_dump(), "stride": None if split == TRAIN else params.stride}
             tokenized = examples.map(
                 encode,
@@ -87,11 +89,6 @@ def _check_stride(params: TokenizeParams, tokenizer: PreTrainedTokenizerBase, ta
         )
 
 
-def _read_rows(raw: Path, split: str, cache: Path) -> Dataset:
-    """Read the rows of a split. `datasets` writes its own files to `cache`."""
-    return read_output(raw / f"{split}.parquet", lambda path: Dataset.from_parquet(str(path), cache_dir=str(cache)))
-
-
 def _with_model_labels(split: str, examples: Dataset, task: Task) -> Dataset:
     """Give the labels the name and the type that the Trainer and the losses of transformers expect."""
     if "label" not in examples.column_names:
@@ -103,9 +100,7 @@ def _with_model_labels(split: str, examples: Dataset, task: Task) -> Dataset:
         # The Trainer compares labels in fp32, in which -100.0000001 is -100.
         labels = examples.with_format("numpy", dtype=np.float32)["labels"][:]
         if (labels == _IGNORED_LABEL).any():
-            raise UserError(
-                f"{split} has the label {_IGNORED_LABEL}, which transformers ignores. Shift or scale the labels."
-            )
+            raise UserError(f"{split} has the label {_IGNORED_LABEL}, which transformers ignores. Shift the labels.")
     return examples
 
 

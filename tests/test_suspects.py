@@ -19,8 +19,9 @@ from toy import experiment, restore
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation.predictions import Predictions
-from pipeline.experiments.label_errors import rank, render_page, write_suspects
+from pipeline.experiments.label_errors import rank
 from pipeline.modeling.outputs import logits_to_predictions, logits_to_probabilities
+from pipeline.reporting.suspects import render_page, write_suspects
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.corrections import read_corrections
 from pipeline.sources.folds import labeled_rows
@@ -103,8 +104,7 @@ def write_corrections(corpus: Corpus, corrections: dict[int, str]) -> None:
 def labels(corpus: Corpus) -> dict[int, str]:
     """Return the label of each row of train and validation, by its `idx`, as a user enters it."""
     task, labeled = corpus.task, labeled_rows(corpus)
-    is_regression = task.is_regression
-    names = [str(label) if is_regression else task.format_label(label, "|", "[]") for label in labeled["label"]]
+    names = [str(label) if task.is_regression else task.format_label(label, "|", "[]") for label in labeled["label"]]
     return dict(zip(labeled["idx"], names, strict=True))
 
 

@@ -1,20 +1,15 @@
-"""Rank labeled rows by how unlikely models that have not seen them find their labels, and show the first ones."""
+"""Rank labeled rows by how unlikely models that have not seen them find their labels."""
 
-import csv
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from pipeline.core.output import write_text
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Ints, Values
 from pipeline.evaluation.predictions import Predictions, label_probability
 from pipeline.modeling.outputs import losses
-from pipeline.reporting.mistakes import pieces
-from pipeline.reporting.page import TEMPLATES
 from pipeline.sources.corrections import NO_LABELS
 
 
@@ -59,18 +54,3 @@ def _nearest_with_another_label(texts: pd.DataFrame, labels: Values, tolerance: 
         similarity[(np.abs(labels - labels[suspect]) <= tolerance).all(axis=1)] = -1
         nearest.append(int(similarity.argmax()))
     return nearest
-
-
-def write_suspects(path: Path, suspects: pd.DataFrame) -> None:
-    """Write suspects.csv, which a person edits in a spreadsheet."""
-    # Without the byte order mark, Excel reads UTF-8 as another encoding.
-    write_text(path, "\ufeff" + suspects.to_csv(index=False, quoting=csv.QUOTE_ALL, lineterminator="\n"))
-
-
-def render_page(group: str, task: Task, suspects: pd.DataFrame) -> str:
-    """Render the first 50 suspects of a fold group as HTML. The page needs no network."""
-    rows = suspects[:50].to_dict("records")
-    for row in rows:
-        texts, nearest = ([row[prefix + name] for name in task.text_columns] for prefix in ("", "nearest_"))
-        row |= {"texts": pieces(texts), "nearest_texts": pieces(nearest), "is_contradiction": texts == nearest}
-    return TEMPLATES.get_template("suspects.html.jinja").render(group=group, task=task, suspects=rows)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.messages import UserError, log, one_line
+from pipeline.core.packages import require_locked
 from pipeline.core.paths import PARAMS, users_path
 from pipeline.core.stage import code_digest, digest, leaves
 from pipeline.core.yaml12 import read_yaml
@@ -82,6 +83,7 @@ def run_experiments(runs: Mapping[str, Sequence[str]], jobs: int, stages: Sequen
         runs: Parameters as for `dvc exp run -S`, keyed by the name of the experiment.
         stages: The stages to run, together with the stages that they need.
     """
+    require_locked()
     if runs.keys() <= experiments().keys():
         log.info("all %d runs are finished", len(runs))
         return
