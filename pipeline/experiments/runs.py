@@ -30,8 +30,8 @@ class Run:
     """The predictions of a model, and their origin.
 
     Attributes:
-        origin: Everything that may differ between two runs: the "model", the parameters ("train.lr"), the hashes of code
-            and files ("pipeline/core", "compute.lock", "data", "base model"), and the environment ("environment.torch").
+        origin: Everything that may differ between two runs: the "model", the parameters ("train.lr"), the hashes of
+            code and files ("pipeline/core", "data", "base model"), and the environment ("environment.torch").
         predictions: Keyed by split.
     """
 
