@@ -75,10 +75,8 @@ def classify(
         raise UserError("the predictions of a regression have no probabilities (--min-probability, --sort).")
     # Tokens need more memory than texts, so they are made and scored in several parts.
     rows_at_once = _ROWS if settings.stride is None else _ROWS_OF_WINDOWS
-    starts = range(0, len(texts), rows_at_once)
-    parts = [
-        classifier.score([texts[name].tolist()[start : start + rows_at_once] for name in texts]) for start in starts
-    ]
+    chunks = [texts[start : start + rows_at_once] for start in range(0, len(texts), rows_at_once)]
+    parts = [classifier.score([chunk[name].tolist() for name in chunk]) for chunk in chunks]
     logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
     probabilities = logits_to_probabilities(classifier.problem_type, logits)
     predictions = logits_to_predictions(classifier.problem_type, logits)

@@ -27,8 +27,8 @@ from pipeline.core.task import ProblemType
 from pipeline.core.text import closest_match, did_you_mean, quoted
 from pipeline.core.yaml12 import read_yaml
 
-LOCAL = "python -m"  # runtime.launcher for training in a single process on this machine
-_RESERVED_COLUMNS = r"label|labels|idx|prediction|sample_group|logit_\d+|" + LEAKAGE  # columns that stages write
+# Columns that stages and `classify` write.
+_RESERVED_COLUMNS = r"label|labels|idx|prediction|probability_.*|sample_group|logit_\d+|" + LEAKAGE
 
 # Fields of transformers' TrainingArguments, and the keys that set them.
 RENAMED = {
@@ -51,7 +51,7 @@ RENAMED = {
 
 def _check_launcher(command: str) -> str:
     if command.split()[-1:] != ["-m"]:
-        raise ValueError(f'must end with -m, such as "{LOCAL}"')
+        raise ValueError('must end with -m, such as "python -m"')
     return command
 
 
@@ -95,7 +95,7 @@ Processes = Annotated[int, Field(ge=1, le=1024)]
 # In ["bad=2", "good=1"], the numbers are text.
 ClassWeight = Annotated[float, Field(gt=0, strict=False), BeforeValidator(_reject_boolean)]
 Precision = Literal["fp32", "fp16", "bf16"]
-Metric = Literal[
+MetricName = Literal[
     "accuracy", "balanced_accuracy", "f1", "f1_macro", "f1_micro", "matthews_correlation", "pearson", "rmse", "roc_auc",
     "spearmanr",
 ]  # fmt: skip
@@ -112,6 +112,13 @@ LOOP_CHOICES: dict[str, tuple[Any, ...]] = {
     "training_args": ({},),
     "weight_decay": (0.0,),
 }  # fmt: skip
+
+
+class _Mistake(ValueError):
+    """An error whose message names the key, because it is about several keys."""
+
+    def __init__(self, key: str, requirement: str, value: Any) -> None:
+        super().__init__(f"{key} {requirement}, got {quoted(value)}.")
 
 
 class Section(BaseModel):
@@ -165,28 +172,28 @@ class DataParams(Section):
     def _check_hub(self) -> None:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", self.dataset or ""):
             form = 'OWNER/NAME@<40-hex commit>, as "python -m pipeline.pin --dataset NAME" prints it'
-            raise _mistake("data.dataset", f"must be {form}", self.dataset)
+            raise _Mistake("data.dataset", f"must be {form}", self.dataset)
         if self.splits is not None and not {"train"} <= self.splits.keys() <= {"train", "validation", "test"}:
             requirement = "must say which split of the dataset is train, and may do so for validation and test"
-            raise _mistake("data.splits", requirement, self.splits)
+            raise _Mistake("data.splits", requirement, self.splits)
 
     def _check_columns(self) -> None:
         texts, labels = self.text_column_names, self.label_column_name
         if len(texts) not in (1, 2):
-            raise _mistake("data.text_column_names", "must name one column, or two for pairs", texts)
+            raise _Mistake("data.text_column_names", "must name one column, or two for pairs", texts)
         for key, columns in (("text_column_names", texts), ("slice_columns", self.slice_columns)):
             if any(re.fullmatch(_RESERVED_COLUMNS, column) for column in columns):
                 requirement = f"must not contain a column that the pipeline writes ({_RESERVED_COLUMNS})"
-                raise _mistake(f"data.{key}", requirement, columns)
+                raise _Mistake(f"data.{key}", requirement, columns)
         used = [*texts, *self.slice_columns, *([labels] if isinstance(labels, str) else labels)]
         if repeated := sorted({name for name in used if used.count(name) > 1}):
-            raise _mistake("data", "must not name a column twice, as text, label or slice", repeated)
+            raise _Mistake("data", "must not name a column twice, as text, label or slice", repeated)
         if isinstance(labels, list) and len(labels) < 2:
             requirement = "must be a name, or a list of at least two columns that contain 0 or 1"
-            raise _mistake("data.label_column_name", requirement, labels)
+            raise _Mistake("data.label_column_name", requirement, labels)
         if isinstance(labels, list) and self.problem_type not in (None, "multi_label_classification"):
             requirement = 'must be null or "multi_label_classification" if data.label_column_name is a list'
-            raise _mistake("data.problem_type", requirement, self.problem_type)
+            raise _Mistake("data.problem_type", requirement, self.problem_type)
         if self.id2label is not None:
             self._check_names(self.id2label)
 
@@ -195,19 +202,19 @@ class DataParams(Section):
         if isinstance(id2label, dict):
             names = list(id2label.values())
         if len(names) < 2 or len(set(names)) < len(names):
-            raise _mistake("data.id2label", "must have at least two names, which must all differ", id2label)
+            raise _Mistake("data.id2label", "must have at least two names, which must all differ", id2label)
         keys = id2label if isinstance(id2label, dict) else columns
         if isinstance(columns, list) and (len(names) != len(columns) or set(keys) != set(columns)):
-            raise _mistake("data.id2label", f"must have one name for each of {quoted(columns)}", id2label)
+            raise _Mistake("data.id2label", f"must have one name for each of {quoted(columns)}", id2label)
 
     def _check_split(self) -> None:
         fractions = self.split.fractions
         if len(fractions) != 3 or min(fractions) < 0 or fractions[0] == 0 or abs(sum(fractions) - 1) > 1e-6:
             requirement = "must be fractions of train (above 0), validation and test that sum to 1"
-            raise _mistake("data.split.fractions", requirement, fractions)
+            raise _Mistake("data.split.fractions", requirement, fractions)
         if self.split.type == "datetime" and self.split.column is None:
             requirement = 'must name the column with the times if data.split.type is "datetime"'
-            raise _mistake("data.split.column", requirement, None)
+            raise _Mistake("data.split.column", requirement, None)
 
 
 def _reject_output(checkpoint: str) -> str:
@@ -258,7 +265,7 @@ class TrainParams(Section):
     gradient_checkpointing: bool
     torch_compile: bool
     deterministic: bool
-    metric_for_best_model: Literal["loss", Metric] | None
+    metric_for_best_model: Literal["loss", MetricName] | None
     freeze_layers: Annotated[int, Field(ge=0)]
     class_weights: Annotated[Literal["balanced"] | dict[str, ClassWeight] | None, BeforeValidator(_pairs_to_mapping)]
     max_train_samples: Count | None
@@ -270,7 +277,7 @@ class TrainParams(Section):
         for key, supported in LOOP_CHOICES.items() if self.engine == "loop" else ():
             if (value := getattr(self, key)) not in supported:
                 choices = " or ".join(map(quoted, supported))
-                raise _mistake(f"train.{key}", f"must be {choices} if train.engine is loop", value)
+                raise _Mistake(f"train.{key}", f"must be {choices} if train.engine is loop", value)
         return self
 
 
@@ -280,7 +287,7 @@ class PredictParams(Section):
 
 
 class EvaluateParams(Section):
-    metrics: Annotated[list[Metric], Field(min_length=1)] | None
+    metrics: Annotated[list[MetricName], Field(min_length=1)] | None
 
 
 class RuntimeParams(Section):
@@ -342,7 +349,7 @@ def _explain(mistake: Mapping[str, Any]) -> str:
         match = closest_match(name, known)
         hint = f'Did you mean "{known[match]}"?' if match else f"The keys are: {', '.join(_keys(section))}."
         return f"{key} is not a parameter. {hint}"
-    if mistake["type"] == "value_error" and isinstance(value, dict):  # `_mistake` has named the key.
+    if mistake["type"] == "value_error" and isinstance(mistake["ctx"]["error"], _Mistake):
         return str(reason)
     hint = did_you_mean(value, re.findall("'(.*?)'", reason)) if isinstance(value, str) else ""
     return f"{key or 'the file'}: {reason}, got {quoted(value)}.{hint}"
@@ -354,7 +361,3 @@ def _keys(section: str) -> dict[str, str]:
     for name in filter(None, section.split(".")):
         model = model.model_fields[name].annotation
     return {name: f"{section}.{name}".lstrip(".") for name in model.model_fields}
-
-
-def _mistake(key: str, requirement: str, value: Any) -> ValueError:
-    return ValueError(f"{key} {requirement}, got {quoted(value)}.")

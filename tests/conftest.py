@@ -170,6 +170,11 @@ def keys_of(*names: str) -> set[str]:
     return {key for key in keys if key in names or key.partition(".")[0] in names}
 
 
+def tokenize_params(max_length: int = 96, **changes: Any) -> TokenizeParams:
+    """Return the `tokenize` section with some keys changed."""
+    return load_params(PARAMS).tokenize.model_copy(update={"max_length": max_length, **changes})
+
+
 def sections(params: Params, **changes: Any) -> tuple[TrainParams, RuntimeParams]:
     """Return the `train` and `runtime` sections with some keys changed."""
     runtime_changes = {key: value for key, value in changes.items() if hasattr(params.runtime, key)}
@@ -255,7 +260,7 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMak
     @functools.cache
     def run(checkpoint: Path, padding: str = "dynamic") -> Path:
         out = tmp_path_factory.mktemp("tokenized") / "tokenized"
-        tokenize(raw, checkpoint, out, TokenizeParams(max_length=96, padding=padding, stride=None), num_proc=1)  # type: ignore[arg-type]
+        tokenize(raw, checkpoint, out, tokenize_params(padding=padding), num_proc=1)
         return out
 
     return run

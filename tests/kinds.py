@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from conftest import data_params, sections
+from conftest import data_params, sections, tokenize_params
 from demo_pairs import pairs
 
 from pipeline.core.paths import CLASSIFIER, METRICS_DIR, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.download import download
-from pipeline.params import Params, TokenizeParams
+from pipeline.params import Params
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 from pipeline.training.checkpointing import CHECKPOINTS
@@ -74,7 +74,7 @@ def train_task(
     """Run the stages up to train for a task, in the paths below `directory` that the stages use."""
     tokenized, metrics, checkpoints = directory / TOKENIZED, directory / METRICS_DIR, directory / CHECKPOINTS
     raw = download_task(name, directory)
-    tokenize(raw, checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic", stride=stride), 1)
+    tokenize(raw, checkpoint, tokenized, tokenize_params(24, stride=stride), 1)
     settings = sections(params, **{"max_train_samples": None, **changes})
     train(tokenized, checkpoint, directory / CLASSIFIER, metrics, checkpoints, *settings)
     return directory

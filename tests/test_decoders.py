@@ -8,13 +8,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, predict_splits, read_logits, train_model, update_json
+from conftest import TinyMaker, predict_splits, read_logits, tokenize_params, train_model, update_json
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import UserError
 from pipeline.modeling.classifier import Classifier
-from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
 
@@ -73,4 +72,4 @@ def test_a_tokenizer_without_padding_and_end_of_text_tokens_is_rejected(
     checkpoint = shutil.copytree(tiny("gpt2"), tmp_path / "checkpoint")
     update_json(checkpoint / "tokenizer_config.json", eos_token=None)
     with pytest.raises(UserError, match=r"checkpoint .* neither a padding token"):
-        tokenize(raw, checkpoint, tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic", stride=None), 1)
+        tokenize(raw, checkpoint, tmp_path / "out", tokenize_params(), 1)

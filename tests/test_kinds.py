@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, engine_outputs, predict_splits, replace_columns, train_model
+from conftest import TinyMaker, engine_outputs, predict_splits, replace_columns, tokenize_params, train_model
 from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
 from test_resume import killed_at
@@ -23,11 +23,10 @@ from pipeline.core.task import read_task
 from pipeline.evaluate import evaluate
 from pipeline.modeling.device import Device
 from pipeline.modeling.frozen import FrozenEncoder
-from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 from pipeline.training.losses import SummedLoss, class_weights
 
-TOKENIZE = TokenizeParams(max_length=64, padding="dynamic", stride=None)
+TOKENIZE = tokenize_params(64)
 
 
 @pytest.fixture(scope="module", params=list(TASKS))
@@ -175,7 +174,7 @@ def test_invalid_weights_and_metrics_are_rejected_in_one_line(run: Callable[...,
 def test_a_stride_that_does_not_fit_is_rejected(
     task: str, message: str, downloaded: Callable[[str], Path], tiny: TinyMaker, tmp_path: Path
 ) -> None:
-    params = TokenizeParams(max_length=24, padding="dynamic", stride=22)
+    params = tokenize_params(24, stride=22)
     with pytest.raises(UserError, match=rf"tokenize\.stride must be .*{message}"):
         tokenize(downloaded(task), tiny(), tmp_path / "out", params, 1)
 

@@ -12,13 +12,22 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from conftest import ROOT, Project, TinyMaker, contents, params_file, predict_splits, read_history, train_model
+from conftest import (
+    ROOT,
+    Project,
+    TinyMaker,
+    contents,
+    params_file,
+    predict_splits,
+    read_history,
+    tokenize_params,
+    train_model,
+)
 from kinds import download_task
 from pandas.testing import assert_frame_equal
 
 from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE
-from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
 pytestmark = pytest.mark.slow
@@ -74,7 +83,7 @@ def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
 ) -> None:
     """With 72 multi-label rows, the last step of an epoch has 8 rows."""
     raw, data, checkpoint = download_task("multi_label", tmp_path), tmp_path / "tokenized", tiny(**NO_DROPOUT)
-    tokenize(raw, checkpoint, data, TokenizeParams(max_length=64, padding="dynamic", stride=None), 1)
+    tokenize(raw, checkpoint, data, tokenize_params(64), 1)
     settings: dict[str, Any] = {"max_train_samples": 72, "logging_steps": 1, "epochs": 2, "class_weights": "balanced"}
     expected = history(train_model(data, checkpoint, tmp_path / "alone", batch_size=16, **settings))
     assert len(expected) == 2 * (5 + 1)

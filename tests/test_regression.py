@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from conftest import TinyMaker, data_params, predict_splits, read_history, train_model
+from conftest import TinyMaker, data_params, predict_splits, read_history, tokenize_params, train_model
 from kinds import generate_rows
 from safetensors.torch import load_file
 
@@ -22,7 +22,6 @@ from pipeline.core.paths import SOURCE
 from pipeline.download import download
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.regression_head import final_layer, fold_standardization, replace_head
-from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
 Run = Callable[..., Path]
@@ -41,8 +40,7 @@ def run(tiny: TinyMaker, tmp_path: Path) -> Run:
                 csv.writer(file).writerows([("text", "label"), *texts])
         data = data_params(task="custom", directory=str(out / "files"), problem_type="regression")
         download(out / "raw", data)
-        lengths = TokenizeParams(max_length=64, padding="dynamic", stride=None)
-        tokenize(out / "raw", checkpoint, out / "tokenized", lengths, 1)
+        tokenize(out / "raw", checkpoint, out / "tokenized", tokenize_params(64), 1)
         settings = {"max_train_samples": None, "logging_steps": 1, **changes}
         train_model(out / "tokenized", checkpoint, out, **settings)
         predict_splits(out / "raw", out / "tokenized", out)

@@ -7,19 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import TinyMaker, contents, replace_columns, update_json
+from conftest import TinyMaker, contents, replace_columns, tokenize_params, update_json
 
 from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE, TOKENIZATION
 from pipeline.core.task import TASK
 from pipeline.modeling.tokenization import load_tokenizer
-from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
-
-
-def params(max_length: int = 96, padding: str = "dynamic") -> TokenizeParams:
-    return TokenizeParams(max_length=max_length, padding=padding, stride=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +49,7 @@ def test_truncation_is_counted_and_reported(
     lengths = [len(ids) for ids in load_examples(tokenized(tiny()), "test")["input_ids"][:]]
     limit = sorted(lengths)[len(lengths) // 2]
     too_long = sum(length > limit for length in lengths)
-    tokenize(raw, tiny(), tmp_path / "out", params(limit), 1)
+    tokenize(raw, tiny(), tmp_path / "out", tokenize_params(limit), 1)
     assert f"longest {limit}, {too_long} truncated" in caplog.text
     assert any("tokenize.max_length" in record.getMessage() for record in caplog.records if record.levelno > 20)
     reported = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
@@ -73,7 +68,7 @@ def test_padding_to_max_length_gives_fixed_shapes(tiny: TinyMaker, tokenized: Ca
 def test_the_number_of_processes_does_not_change_the_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     before = contents(raw)
     for out, num_proc in (("first", 1), ("parallel", 1000)):  # it starts at most one process per core
-        tokenize(raw, tiny(), tmp_path / out, params(), num_proc)
+        tokenize(raw, tiny(), tmp_path / out, tokenize_params(), num_proc)
     first = contents(tmp_path / "first")
     assert first == contents(tmp_path / "parallel")
     assert {name.split("/")[0] for name in first} == {
@@ -89,14 +84,14 @@ def test_a_model_whose_positions_start_after_the_padding_token_supports_fewer_to
     checkpoint = shutil.copytree(tiny("roberta"), tmp_path / "checkpoint")
     update_json(checkpoint / "tokenizer_config.json", model_max_length=10**30)
     with pytest.raises(UserError, match=r"max_length must be at most 128 .*, got 129\."):
-        tokenize(raw, checkpoint, tmp_path / "out", params(129), 1)
+        tokenize(raw, checkpoint, tmp_path / "out", tokenize_params(129), 1)
 
 
 def test_the_error_for_a_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     broken = shutil.copytree(raw, tmp_path / "broken")
     (broken / "train.parquet").write_bytes((raw / "train.parquet").read_bytes()[:-100])
     with pytest.raises(UserError, match=r'broken.train\.parquet cannot be read: .*"dvc repro"'):
-        tokenize(broken, tiny(), tmp_path / "out", params(), 1)
+        tokenize(broken, tiny(), tmp_path / "out", tokenize_params(), 1)
     assert not (tmp_path / "out").exists()
 
 
@@ -107,7 +102,7 @@ def test_texts_outside_the_vocabulary_are_reported(
     modified_raw = shutil.copytree(raw, tmp_path / "raw")
     texts = {"sentence1": ["他昨天回家了"] * 120, "sentence2": ["It rained on Monday ."] * 120}
     replace_columns(modified_raw / "validation.parquet", **texts)
-    tokenize(modified_raw, tiny(), tmp_path / "out", params(), 1)
+    tokenize(modified_raw, tiny(), tmp_path / "out", tokenize_params(), 1)
     rows = load_examples(tmp_path / "out", "validation")["input_ids"][:]
     unknown = sum(ids.count(load_tokenizer(tiny()).unk_token_id) for ids in rows)
     percentage = 100 * unknown / sum(map(len, rows))
