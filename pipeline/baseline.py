@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.parquet import read_rows
-from pipeline.core.paths import BASELINES, PRETRAINED, PROVENANCE, RAW, SOURCE, read_json
+from pipeline.core.paths import BASELINES, METRICS_DIR, PRETRAINED, PROVENANCE, RAW, SOURCE, read_json
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.evaluation.predictions import write_predictions
 from pipeline.modeling.device import set_up_device
@@ -44,7 +45,7 @@ _WORD = re.compile(r"\w+")
 
 
 def baseline(raw: Path, out: Path, max_samples: int | None = None, encoder: FrozenEncoder | None = None) -> None:
-    """Train simple models on train, and write their predictions for the other splits as the stage predict does.
+    """Train simple models on train, and write their predictions for the scored splits as the stage predict does.
 
     Both are a logistic regression, one for each label if an example can have several, or a ridge regression. The
     strength of the regularization is scikit-learn's default, and is not tuned. The features of the linear model are
@@ -63,7 +64,7 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None, encoder: Froz
     with atomic_output(out) as draft:
         for name, (logits, provenance) in models.items():
             (draft / name).mkdir(parents=True)
-            for split in task.predicted_splits:
+            for split in task.scored_splits:
                 examples = read_rows(raw, split).slice(0, max_samples)
                 parts = [logits(examples.slice(start, _CHUNK)) for start in range(0, len(examples), _CHUNK)]
                 write_predictions(draft / name / f"{split}.parquet", task, examples, np.concatenate(parts))
@@ -105,7 +106,9 @@ def _fit(features: Any, train: pa.Table, task: Task) -> Any:
     model = Ridge() if task.is_regression else LogisticRegression(max_iter=1000)
     if task.is_multi_label:
         model = OneVsRestClassifier(model)
-    with threadpool_limits(1):  # With several threads, the last digits of sums depend on their number.
+    # With several threads, the last digits of sums depend on their number. The warnings are about labels that all rows
+    # or no rows have, and about a fit that has not converged yet, which is good enough.
+    with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         return model.fit(features, np.array(train["label"].to_pylist()))
 
 
@@ -180,6 +183,8 @@ def _logits(model: Any, features: Any, task: Task) -> NDArray[np.float64]:
 
 
 def main(params: Params) -> None:
+    # Git tracks the scores of another model, and would show them for an experiment that ends here.
+    (METRICS_DIR / "evaluation.json").unlink(missing_ok=True)
     encoder = None
     if params.baseline.frozen:
         device = set_up_device(params.train.precision, params.train.num_threads)
