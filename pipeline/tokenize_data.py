@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-from functools import partial
 from pathlib import Path
 
 from pipeline.cli import run_stage
@@ -55,9 +54,10 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     processes = min(num_proc, os.cpu_count() or 1)
     lengths = {}
     with atomic_output(out) as draft:
-        read = partial(Dataset.from_parquet, cache_dir=draft.parent / "cache")  # where `datasets` writes its own files
+        cache = str(draft.parent / "cache")  # `datasets` writes its own files there.
         for split in task.splits:
-            examples = _with_model_labels(split, read_output(raw / f"{split}.parquet", read), task)
+            rows = read_output(raw / f"{split}.parquet", lambda path: Dataset.from_parquet(str(path), cache_dir=cache))
+            examples = _with_model_labels(split, rows, task)
             settings = {**params.model_dump(), "stride": None if split == TRAIN else params.stride}
             tokenized = examples.map(
                 encode,
