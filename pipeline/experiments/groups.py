@@ -35,7 +35,7 @@ def run_folds(k: int, overrides: Sequence[str], jobs: int, model: str) -> dict[s
     """Run the folds that are not finished, and return fold groups by model: `model` and those that are simpler."""
     group, stages = f"folds{k}-{group_name(overrides, FOLD)}", ["predict", "baseline"]
     if model == "frozen":  # Nothing is fine-tuned.
-        group, stages = group.replace("-", "-frozen-", 1), ["baseline"]
+        group, stages = f"frozen-{group}", ["baseline"]
         overrides = [*overrides, "baseline.frozen=true"]
     runs = {f"{group}-{number}": [*overrides, f"{FOLD}={number}/{k}"] for number in range(1, k + 1)}
     run_experiments(runs, jobs, stages)

@@ -20,7 +20,7 @@ from pipeline.experiments.launch import FOLD, SEED, STAGES, cache_directory, exp
 from pipeline.params import load_params
 
 WORKSPACE = "workspace"
-SIMPLE_MODELS = {"baseline": "linear", "frozen": "frozen"}  # in the workspace, by the name of their side
+SIMPLE_MODELS = ("linear", "frozen")  # in the workspace
 OUT_OF_FOLD = "out-of-fold"  # the only split of the pooled run of a fold group
 BASELINE_STAGES = ("download", "pretrained", "baseline")
 
@@ -79,12 +79,12 @@ def read_side(name: str, model: str | None = None) -> Side:
     """Read a run or a group. Raises UserError if it does not exist, or its runs do not belong together.
 
     Args:
-        name: A branch, tag, commit, experiment or group, "workspace", or a key of `SIMPLE_MODELS`.
+        name: A branch, tag, commit, experiment or group, "workspace", "linear" or "frozen".
         model: "linear" or "frozen". By default, a group of `folds --model frozen` is frozen, and others are fine-tuned.
     """
     if name in (WORKSPACE, *SIMPLE_MODELS):
-        return Side(name, [_read_run(name, None, SIMPLE_MODELS.get(name, model))])
-    if model is None and re.match("folds[0-9]+-frozen-", name):
+        return Side(name, [_read_run(name, None, None if name == WORKSPACE else name)])
+    if model is None and name.startswith("frozen-folds"):
         model = "frozen"
     commits = experiments()
     commit = commits.get(name)
@@ -96,7 +96,7 @@ def read_side(name: str, model: str | None = None) -> Side:
     if not numbers:
         raise UserError(f'"{name}" is not a branch, tag, commit, experiment or group. "dvc exp list -A" lists runs.')
     first, *others = runs = [_read_run(run, commits[run], model) for _, run in sorted(numbers.items())]
-    varied = FOLD if name.startswith("folds") else SEED
+    varied = FOLD if name.startswith(("folds", "frozen-folds")) else SEED
     for run in others:
         if different := changes(first.origin, run.origin).keys() - {varied}:
             keys = listing(sorted(different))
