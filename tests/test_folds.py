@@ -16,7 +16,7 @@ from toy import experiment, restore
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.experiments.launch import FOLD, group_name
+from pipeline.experiments.launch import FOLD, STAGES, group_name
 from pipeline.experiments.runs import read_side
 from pipeline.folds import folds
 from pipeline.params import SplitParams
@@ -143,7 +143,7 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     overrides = ["train.lr=5e-4"]
-    group = f"folds3-{group_name(overrides, FOLD)}"
+    group = f"folds3-{group_name(overrides, FOLD, (*STAGES, 'baseline'))}"
     for number in "12":
         experiment(toy, f"{group}-{number}", data__split__fold=f"{number}/3", train__lr="5e-4")
     restore(toy)
@@ -188,7 +188,7 @@ def test_folds_without_a_class_are_not_compared_with_the_linear_model_by_f1(
     toy: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first of three folds has no pair of class 1."""
-    group = f"folds3-{group_name([], FOLD)}"
+    group = f"folds3-{group_name([], FOLD, (*STAGES, 'baseline'))}"
     for number in "123":
         experiment(toy, f"{group}-{number}", data__split__fold=f"{number}/3")
     restore(toy)

@@ -97,6 +97,9 @@ def test_names_and_results_that_do_not_exist_are_one_line(toy: Project) -> None:
     with pytest.raises(UserError, match=r"data/baseline.* is missing.*dvc repro"):
         shutil.rmtree("data/baseline")
         read_side("linear")
+    toy.set("baseline.frozen", "false")
+    with pytest.raises(UserError, match=r"baseline\.frozen"):
+        read_side("frozen")
     restore(toy)
 
 
