@@ -6,7 +6,7 @@ Examples:
   # Compare two seed groups, or two fold groups, by the names that pipeline.seeds and pipeline.folds printed:
   python -m pipeline.compare base-3f2a1c lr=1e-4-9c01d7
   # Compare the linear model (A) with the results in this directory (B); "frozen" is the other simple model:
-  python -m pipeline.compare baseline
+  python -m pipeline.compare linear
   # In CI, fail unless a drop of one point or more is ruled out:
   python -m pipeline.compare main --gate --margin 1
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument(
         "a", metavar="A",
         help="a branch, tag, commit, DVC experiment, seed group or fold group, "
-        f'"{WORKSPACE}", "baseline" for the linear model, or "frozen" for the base model without fine-tuning',
+        f'"{WORKSPACE}", "linear" for the linear model, or "frozen" for the base model without fine-tuning',
     )  # fmt: skip
     parser.add_argument(
         "b", metavar="B", nargs="?", default=WORKSPACE, help="what to compare with A (default: %(default)s)"

@@ -42,9 +42,9 @@ def evaluate(raw: Path, predictions: Path, baselines: Path, metrics: Path, names
     splits = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
     threshold = best_threshold(splits["validation"]) if task.binary else None
     details: dict[str, Any] = {"metrics": task.metrics, "threshold": threshold}
+    directories = [path for path in sorted(require(baselines).iterdir()) if path.is_dir()]
     evaluation = {}
     for split, examples in splits.items():
-        directories = [path for path in sorted(require(baselines).iterdir()) if path.is_dir()]
         simple = {path.name: load_predictions(path, split, task) for path in directories}
         if any(not np.array_equal(model.idx, examples.idx) for model in simple.values()):
             raise UserError(f'{baselines} and {predictions} have different {split} {task.noun}. Run "dvc repro".')

@@ -35,8 +35,7 @@ from pipeline.experiments.runs import OUT_OF_FOLD, Side
 
 def folds(k: int, overrides: Sequence[str], jobs: int, model: str = "fine-tuned") -> None:
     """Run the folds that are not finished, write predictions.csv and scores.csv, and print the scores."""
-    simpler = run_folds(k, overrides, jobs, model)
-    side = simpler.pop(model)
+    side, simpler = run_folds(k, overrides, jobs, model)
     task, pooled = side.task, side.runs[0].predictions[OUT_OF_FOLD]
     directory, table = Path("folds", side.name), score_table(side, simpler)
     write_text(directory / "predictions.csv", prediction_table(side).to_csv(index=False))

@@ -312,7 +312,7 @@ def test_results_of_the_workspace_that_lack_a_change_are_reported(toy: Project) 
     Path("pipeline/core/text.py").write_text("# changed")
     [note] = compare(main, read_side("workspace")).notes
     assert "download, train" in note
-    assert any("workspace" in note and "download" in note for note in compare(read_side("baseline"), main).notes)
+    assert any("workspace" in note and "download" in note for note in compare(read_side("linear"), main).notes)
     assert compare(main, main).notes == []
 
 
@@ -331,7 +331,7 @@ def test_the_command_compares_groups_and_its_exit_status_is_the_gate(toy: Projec
     assert re.search(r"^Verdict: B is worse: .* points of test accuracy", done.stdout, re.M)
     assert re.search(r"^Gate: fails", done.stderr, re.M)
     assert toy.git("status", "--porcelain") == ""
-    done = run(toy, "baseline", "--format", "json")
+    done = run(toy, "linear", "--format", "json")
     assert (done.returncode, json.loads(done.stdout)["b"]) == (0, "workspace")
 
 

@@ -16,7 +16,7 @@ from toy import experiment, restore
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.experiments.launch import FOLD, group_name
+from pipeline.experiments.launch import FOLD, STAGES, group_name
 from pipeline.experiments.runs import read_side
 from pipeline.folds import folds
 from pipeline.params import SplitParams
@@ -143,7 +143,7 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     overrides = ["train.lr=5e-4"]
-    group = f"folds3-{group_name(overrides, FOLD)}"
+    group = f"folds3-{group_name(overrides, FOLD, (*STAGES, 'baseline'))}"
     for number in "12":
         experiment(toy, f"{group}-{number}", data__split__fold=f"{number}/3", train__lr="5e-4")
     restore(toy)
@@ -160,8 +160,8 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     assert scores.loc["accuracy", "value"] == pytest.approx(accuracy)
     assert scores.loc["accuracy", "low"] < accuracy < scores.loc["accuracy", "high"]
     assert scores.loc["accuracy", "fold mean"] == pytest.approx(accuracy)
-    for side, model in {"baseline": "linear", "frozen": "frozen"}.items():
-        simpler = read_side(side).runs[0].predictions["test"]  # In the workspace, test has the rows of all folds.
+    for model in ("linear", "frozen"):
+        simpler = read_side(model).runs[0].predictions["test"]  # In the workspace, test has the rows of all folds.
         assert scores.loc["accuracy", model] == pytest.approx(simpler.score("accuracy"))
     printed = capsys.readouterr().out
     assert re.search(rf"^out-of-fold accuracy +{100 * accuracy:.2f} ", printed, re.M)
@@ -175,7 +175,7 @@ def test_the_frozen_model_is_cross_validated_without_training(toy: Project, capl
     toy.set("baseline.frozen", "false")  # in other runs
     folds(3, [], jobs=1, model="frozen")
     assert "'baseline'" in caplog.text and "'train'" not in caplog.text
-    [directory] = Path("folds").glob("folds3-frozen-*")
+    [directory] = Path("folds").glob("frozen-folds3-*")
     rows = pd.read_csv(directory / "predictions.csv")
     assert rows["prediction"].tolist() == read_side("frozen").runs[0].predictions["test"].predicted.tolist()
     assert {"linear", "majority"} < set(pd.read_csv(directory / "scores.csv").columns)
@@ -188,7 +188,7 @@ def test_folds_without_a_class_are_not_compared_with_the_linear_model_by_f1(
     toy: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first of three folds has no pair of class 1."""
-    group = f"folds3-{group_name([], FOLD)}"
+    group = f"folds3-{group_name([], FOLD, (*STAGES, 'baseline'))}"
     for number in "123":
         experiment(toy, f"{group}-{number}", data__split__fold=f"{number}/3")
     restore(toy)

@@ -15,6 +15,7 @@ from conftest import Project
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.launch import FOLD, experiments, git, group_name, run_experiments
+from pipeline.experiments.runs import BASELINE_STAGES
 
 CLONES = Path(".dvc/tmp/runs")
 
@@ -45,7 +46,10 @@ def test_the_name_of_a_group_depends_on_everything_that_can_change_a_prediction(
     Path("mine", "config.json").unlink()
     Path("mine").rmdir()
     assert len(names) == 10
-    assert group_name([]) == name
+    folds = group_name([], FOLD, BASELINE_STAGES)
+    Path("pipeline/baseline.py").write_text("# a change\n")
+    assert (group_name([]), group_name([], FOLD, BASELINE_STAGES) == folds) == (name, False), "seeds do not read it"
+    toy.git("checkout", "--quiet", "pipeline")
     assert re.fullmatch("base-[0-9a-f]{6}", name)
     readable = group_name(["+train.lr=1e-4", 'data.id2label={"0": no, "1": yes}', f"data.name={60 * 'x'}"])
     assert re.fullmatch(r"lr=1e-4\+id2label=-0-no-1-yes-\+name=x+-[0-9a-f]{6}", readable) and len(readable) <= 47

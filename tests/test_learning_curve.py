@@ -128,6 +128,8 @@ def test_the_missing_runs_are_run_and_the_scores_come_from_validation(
     with pytest.raises(UserError, match=SIZE):
         learning_curve(3, 2, [], 1)
     toy.set(SIZE, "null")
+    with pytest.raises(UserError, match=r"512 rows.* 11 sizes"):
+        learning_curve(11, 2, [], 1)
     toy.commit("all rows")
     overrides = ["train.lr=9e-4"]
     names = {size: group_name([*overrides, f"{SIZE}={size}"]) for size in (128, 256)} | {512: group_name(overrides)}

@@ -56,8 +56,8 @@ def test_commits_the_workspace_and_the_linear_model_are_single_runs(toy: Project
     [main], [workspace] = read_side("main").runs, read_side("workspace").runs
     assert changes(main.origin, workspace.origin) == {}
     assert (main.predictions["test"].logits == workspace.predictions["test"].logits).all()
-    for name, model in {"baseline": "linear", "frozen": "frozen"}.items():
-        [run], [run_of_experiment] = read_side(name).runs, read_side("rates-2", model).runs
+    for model in ("linear", "frozen"):
+        [run], [run_of_experiment] = read_side(model).runs, read_side("rates-2", model).runs
         assert (run.predictions["test"].predicted == run_of_experiment.predictions["test"].predicted).all()
         assert changes(main.origin, run.origin)["model"] == ("fine-tuned", model)
     [run] = read_side("rates-2").runs
@@ -96,7 +96,10 @@ def test_names_and_results_that_do_not_exist_are_one_line(toy: Project) -> None:
         read_side("nowhere")
     with pytest.raises(UserError, match=r"data/baseline.* is missing.*dvc repro"):
         shutil.rmtree("data/baseline")
-        read_side("baseline")
+        read_side("linear")
+    toy.set("baseline.frozen", "false")
+    with pytest.raises(UserError, match=r"baseline\.frozen"):
+        read_side("frozen")
     restore(toy)
 
 

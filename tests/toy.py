@@ -46,7 +46,7 @@ stages:
     outs: [data/raw]
   baseline:
     cmd: python -m pipeline.toy baseline
-    deps: [pipeline/toy.py, data/raw, data/tokenized, models/pretrained]
+    deps: [pipeline/toy.py, pipeline/baseline.py, data/raw, data/tokenized, models/pretrained]
     params: [baseline, predict.max_samples]
     outs: [data/baseline]
   pretrained:

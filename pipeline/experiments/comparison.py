@@ -192,8 +192,7 @@ def as_text(result: Comparison) -> str:
     lines: list[str] = []
     for title, table in _tables(result).items():
         lines += [title, *table.to_string().split("\n"), ""]
-    lines += [*_example_lines(result), f"Verdict: {result.verdict}", *result.notes]
-    return "\n".join(map(printable, lines))
+    return "\n".join(map(printable, [*lines, *_example_lines(result), f"Verdict: {result.verdict}", *result.notes]))
 
 
 def as_markdown(result: Comparison) -> str:

@@ -12,9 +12,9 @@ from pipeline.core.paths import RAW, SOURCE, read_json
 from pipeline.core.task import TRAIN
 from pipeline.evaluation.intervals import BOUNDS, MIN_EXAMPLES, difference, jackknife, score_interval
 from pipeline.evaluation.metrics import METRICS, Floats
-from pipeline.experiments.launch import FOLD, SEED, group_name, hash_record, run_experiments, split_overrides
+from pipeline.experiments.launch import FOLD, SEED, STAGES, group_name, hash_record, run_experiments, split_overrides
 from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
-from pipeline.experiments.runs import Side, read_side
+from pipeline.experiments.runs import BASELINE_STAGES, Side, read_side
 from pipeline.params import load_params
 
 SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
@@ -31,18 +31,18 @@ def run_seeds(n: int, settings: Sequence[Sequence[str]], jobs: int) -> list[Side
     return [Side(group, read_side(group).runs[:n]) for group in groups]
 
 
-def run_folds(k: int, overrides: Sequence[str], jobs: int, model: str) -> dict[str, Side]:
-    """Run the folds that are not finished, and return fold groups by model: `model` and those that are simpler."""
-    group, stages = f"folds{k}-{group_name(overrides, FOLD)}", ["predict", "baseline"]
-    if model == "frozen":  # Nothing is fine-tuned.
-        group, stages = group.replace("-", "-frozen-", 1), ["baseline"]
-        overrides = [*overrides, "baseline.frozen=true"]
+def run_folds(k: int, overrides: Sequence[str], jobs: int, model: str) -> tuple[Side, dict[str, Side]]:
+    """Run the folds that are not finished. Return the fold group of `model`, and those of simpler models by name."""
+    stages = BASELINE_STAGES if model == "frozen" else (*STAGES, "baseline")
+    group = f"folds{k}-{group_name(overrides, FOLD, stages)}"
+    if model == "frozen":
+        group, overrides = f"frozen-{group}", [*overrides, "baseline.frozen=true"]
     runs = {f"{group}-{number}": [*overrides, f"{FOLD}={number}/{k}"] for number in range(1, k + 1)}
     run_experiments(runs, jobs, stages)
-    sides = {model: read_side(group), "linear": read_side(group, "linear")}
-    if model != "frozen" and sides["linear"].runs[0].origin["baseline.frozen"]:
-        sides["frozen"] = read_side(group, "frozen")
-    return sides
+    simpler = {"linear": read_side(group, "linear")}
+    if model != "frozen" and simpler["linear"].runs[0].origin["baseline.frozen"]:
+        simpler["frozen"] = read_side(group, "frozen")
+    return read_side(group), simpler
 
 
 def run_sizes(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> dict[int, Side]:
@@ -52,6 +52,8 @@ def run_sizes(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> d
         raise UserError(f"the sizes follow from {RAW}. Set {SIZE} to null, and do not use -S for it or for data.")
     splits = read_data_card(RAW).splits
     sizes = [splits[TRAIN].rows >> halvings for halvings in range(points)]
+    if sizes[-1] == 0:
+        raise UserError(f"train has {sizes[0]:,} rows, too few for {points} sizes. Use a smaller number of --points.")
     if splits[_SPLIT].rows < MIN_EXAMPLES:
         log.warning("the answer to how much more rows would help will be unknown, because %s", _TOO_FEW)
     settings = [overrides, *([*overrides, f"{SIZE}={size}"] for size in sizes[1:])]

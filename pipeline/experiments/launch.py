@@ -43,23 +43,22 @@ def git(*arguments: str | Path) -> str:
 def experiments() -> dict[str, str]:
     """Return the commit of each DVC experiment, keyed by name. If several have the same name, the newest one counts."""
     # DVC keeps an experiment in refs/exps/<2 digits>/<38 digits>/<name>. "dvc exp list" does not show full hashes.
-    form = "--format=%(refname:lstrip=4) %(objectname)"
-    listing = git("for-each-ref", "--sort=creatordate", form, "refs/exps/??/*/*")
-    return dict(line.split() for line in listing.splitlines())
+    refs = git("for-each-ref", "--sort=creatordate", "--format=%(refname:lstrip=4) %(objectname)", "refs/exps/??/*/*")
+    return dict(line.split() for line in refs.splitlines())
 
 
-def group_name(overrides: Sequence[str], varied: str = SEED) -> str:
+def group_name(overrides: Sequence[str], varied: str = SEED, stages: Sequence[str] = STAGES) -> str:
     """Return the name of a group of runs, such as "lr=1e-4-3f2a1c", or "base-3f2a1c" without overrides.
 
-    The digits are a hash of everything that can change a prediction (settings, code, the user's files), except for the
-    key that varies within the group.
+    The digits are a hash of everything that can change a prediction (settings, the code of the stages, the user's
+    files), except for the key that varies within the group.
     """
     load_params()  # raises UserError if params.yaml has an error
     values, changed = dict(leaves(read_yaml(PARAMS))), split_overrides(overrides)
     unimportant = (varied, "data.name", "evaluate.", "runtime.")
     settings = {key: value for key, value in values.items() if not key.startswith(unimportant)}
     files = [users_path(str((values | changed).get(key))) for key in _FILES]
-    code = [code_digest(stage) for stage in (*STAGES, "baseline")]
+    code = [code_digest(stage) for stage in stages]
     content = [settings, sorted(overrides), code, digest([Path("dvc.yaml"), Path("compute.lock"), *files])]
     title = "+".join(f"{key.rpartition('.')[2]}={value.rpartition('/')[2]}" for key, value in changed.items()) or "base"
     title = re.sub(r"([^a-zA-Z0-9=+.-]|\.\.)+", "-", title)  # what git allows in the name of a reference
@@ -123,8 +122,7 @@ def clone_repository(clone: Path) -> dict[str, str]:
     user = [f"--config={key}={git('config', '--default=pipeline', key).strip()}" for key in ("user.name", "user.email")]
     git("clone", "--quiet", *user, Path.cwd(), clone)
     subprocess.run([*DVC, "cache", "dir", "--local", cache_directory()], cwd=clone, check=True)
-    # Stages run the current Python as `python`.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # Stages run this Python.
     # Otherwise, DVC leaves a directory for each clone in /var/tmp.
     return {**os.environ, "PATH": path, "DVC_SITE_CACHE_DIR": str((clone / ".dvc" / "tmp").absolute())}
 

@@ -20,7 +20,7 @@ from pipeline.experiments.launch import FOLD, SEED, STAGES, cache_directory, exp
 from pipeline.params import load_params
 
 WORKSPACE = "workspace"
-SIMPLE_MODELS = {"baseline": "linear", "frozen": "frozen"}  # in the workspace, by the name of their side
+SIMPLE_MODELS = ("linear", "frozen")  # in the workspace
 OUT_OF_FOLD = "out-of-fold"  # the only split of the pooled run of a fold group
 BASELINE_STAGES = ("download", "pretrained", "baseline")
 
@@ -79,12 +79,14 @@ def read_side(name: str, model: str | None = None) -> Side:
     """Read a run or a group. Raises UserError if it does not exist, or its runs do not belong together.
 
     Args:
-        name: A branch, tag, commit, experiment or group, "workspace", or a key of `SIMPLE_MODELS`.
+        name: A branch, tag, commit, experiment or group, "workspace", "linear" or "frozen".
         model: "linear" or "frozen". By default, a group of `folds --model frozen` is frozen, and others are fine-tuned.
     """
+    if name == "frozen" and not (load_params().baseline.frozen or (BASELINES / name).exists()):
+        raise UserError('params.yaml: baseline.frozen is false. Set it to true, and run "dvc repro".')
     if name in (WORKSPACE, *SIMPLE_MODELS):
-        return Side(name, [_read_run(name, None, SIMPLE_MODELS.get(name, model))])
-    if model is None and re.match("folds[0-9]+-frozen-", name):
+        return Side(name, [_read_run(name, None, None if name == WORKSPACE else name)])
+    if model is None and name.startswith("frozen-folds"):
         model = "frozen"
     commits = experiments()
     commit = commits.get(name)
@@ -95,13 +97,12 @@ def read_side(name: str, model: str | None = None) -> Side:
     numbers = {int(run.rpartition("-")[2]): run for run in commits if re.fullmatch(re.escape(name) + "-[0-9]+", run)}
     if not numbers:
         raise UserError(f'"{name}" is not a branch, tag, commit, experiment or group. "dvc exp list -A" lists runs.')
-    first, *others = runs = [_read_run(run, commits[run], model) for _, run in sorted(numbers.items())]
-    varied = FOLD if name.startswith("folds") else SEED
-    for run in others:
-        if different := changes(first.origin, run.origin).keys() - {varied}:
-            keys = listing(sorted(different))
+    runs = [_read_run(run, commits[run], model) for _, run in sorted(numbers.items())]
+    varied = FOLD if name.startswith(("folds", "frozen-folds")) else SEED
+    for run in runs[1:]:
+        if keys := sorted(changes(runs[0].origin, run.origin).keys() - {varied}):
             advice = f'Remove the wrong one, for example with "dvc exp remove {run.name}", and run the group again.'
-            raise UserError(f"{first.name} and {run.name} are not one group: they differ in {keys}. {advice}")
+            raise UserError(f"{runs[0].name} and {run.name} are not a group: they differ in {listing(keys)}. {advice}")
     return Side(name, runs) if varied == SEED else _fold_side(name, runs)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from pipeline.core.task import Task
 from pipeline.core.text import listing
 from pipeline.evaluation.metrics import METRICS, SCORES
-from pipeline.reporting.results import BASELINES, Results
+from pipeline.reporting.results import MODEL_TITLES, Results
 from pipeline.reporting.slices import MIN_ROWS, TOO_FEW, slice_metric
 
 _CERTAIN = 0.8
@@ -40,7 +40,7 @@ def comparison(results: Results) -> tuple[str, bool]:
         return f"The model gives the same prediction for all {len(predicted):,} {task.noun}: do not rely on it.", False
     if relation != "better":
         constant = task.format_label(results.diagnostics["constant_prediction"], separator=", ", if_empty="no label")
-        baseline = f"“{constant}” ({BASELINES[task.constant_baseline]})"
+        baseline = f"“{constant}” ({MODEL_TITLES[task.constant_baseline]})"
         return f"The model is {relation} than always predicting {baseline}: do not rely on it.", False
     sentence, is_better = _gain(details["gain_over_linear"], "a linear model", task)
     if "gain_over_frozen" in details:

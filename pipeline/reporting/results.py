@@ -13,7 +13,9 @@ from pipeline.core.task import Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 # What people call the simple models and `Task.constant_baseline`, by their prefix in evaluation.json.
-BASELINES = {"linear": "linear model", "frozen": "frozen model", "majority": "majority class", "mean": "mean of train"}
+MODEL_TITLES = {
+    "linear": "linear model", "frozen": "frozen model", "majority": "majority class", "mean": "mean of train",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class Results:
 
     def simpler_scores(self, split: str, metric: str) -> dict[str, float]:
         """Return the scores of the models that are simpler than the fine-tuned one, by what people call them."""
-        scores = {title: self.evaluation[split].get(f"{model}_{metric}") for model, title in BASELINES.items()}
+        scores = {title: self.evaluation[split].get(f"{model}_{metric}") for model, title in MODEL_TITLES.items()}
         return {title: score for title, score in scores.items() if score is not None}
 
 
@@ -66,9 +68,7 @@ def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, n
         data_name=name, split_type=split_type, task=task, card=read_data_card(raw),
         predictions={split: load_predictions(predictions, split, task) for split in task.verdict_split_first},
         evaluation=read_json(metrics / "evaluation.json"), diagnostics=diagnostics,
-        training=read_details(metrics / "train.json"),
+        training=read_details(metrics / "train.json"), provenance=read_json(predictions / PROVENANCE),
         history=read_output(metrics / "plots" / "history.csv", pd.read_csv),
-        lengths=read_json(tokenized / "lengths.json"),
-        tokenization=read_json(tokenized / TOKENIZATION),
-        provenance=read_json(predictions / PROVENANCE),
+        lengths=read_json(tokenized / "lengths.json"), tokenization=read_json(tokenized / TOKENIZATION),
     )  # fmt: skip
