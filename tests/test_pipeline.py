@@ -37,7 +37,7 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert evaluation(project) == report
 
     project.set("predict.batch_size", "7")
-    assert project.repro()[:2] == ["check", "predict"], "the model is not retrained"
+    assert "train" not in project.repro(), "the model is not retrained"
 
     project.set("evaluate.metrics", "[roc_auc, f1]")
     assert project.repro() == ["check", "evaluate", "report"]
