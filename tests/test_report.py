@@ -140,7 +140,7 @@ def test_a_report_on_the_first_pairs_says_so(root: Path) -> None:
     shutil.rmtree(root / BASELINES / "frozen")
     evaluate_inputs(root)
     text = visible_text(make_report(root))
-    assert "frozen" not in text, "with baseline.frozen=false, there is no such model"
+    assert "frozen" not in text, "the model that baseline.frozen=false switches off"
     for fact in ("of 15 test pairs", "first 15 of 120 test pairs", "raise predict.max_samples", "none is judged"):
         assert fact in text
 
