@@ -54,7 +54,7 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None, encoder: Froz
 
     Args:
         max_samples: The number of examples to predict of each split, as in the stage predict. None means all.
-        encoder: The base model. Without it, there is no frozen model.
+        encoder: The base model. None means only the linear model.
     """
     task, train = read_task(raw), read_rows(raw, TRAIN)
     checkpoint = {"checkpoint": "linear", "revision": version("scikit-learn")}

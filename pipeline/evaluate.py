@@ -28,9 +28,10 @@ def evaluate(raw: Path, predictions: Path, baselines: Path, metrics: Path, names
 
     evaluation.json has, for each split with labels, the metrics by which models are compared, the loss, and the metrics
     of simpler models: those of the stage baseline and a constant one, which always predicts the majority class or the
-    mean of train. diagnostics.json has more: all metrics, 95% `intervals`, and `gain_over_linear`, the difference
-    between the model and the linear model with its interval. With two classes, it has the `threshold` with the best F1
-    on validation. A number that is undefined, such as the precision of a class that is never predicted, is null.
+    mean of train. diagnostics.json has more: all metrics, 95% `intervals`, and `gain_over_linear` and
+    `gain_over_frozen`, the differences between the model and these models with their intervals. With two classes, it
+    has the `threshold` with the best F1 on validation. A number that is undefined, such as the precision of a class
+    that is never predicted, is null.
 
     Args:
         raw, predictions, baselines: The outputs of the stages download, predict and baseline.
@@ -45,16 +46,16 @@ def evaluate(raw: Path, predictions: Path, baselines: Path, metrics: Path, names
     directories = [path for path in sorted(require(baselines).iterdir()) if path.is_dir()]
     evaluation = {}
     for split, examples in splits.items():
-        simple = {path.name: load_predictions(path, split, task) for path in directories}
-        if any(not np.array_equal(model.idx, examples.idx) for model in simple.values()):
+        simpler = {path.name: load_predictions(path, split, task) for path in directories}
+        if any(not np.array_equal(model.idx, examples.idx) for model in simpler.values()):
             raise UserError(f'{baselines} and {predictions} have different {split} {task.noun}. Run "dvc repro".')
         constant = constant_predictions(task, train_labels, examples)
         intervals = {name: score_interval(name, task, examples) for name in task.metrics}
-        evaluation[split] = _scores(task, examples, simple | {task.constant_baseline: constant})
+        evaluation[split] = _scores(task, examples, simpler | {task.constant_baseline: constant})
         details["constant_prediction"] = constant.predicted[0].tolist()
         details[split] = diagnostics(task, examples, threshold) | {
             "intervals": {name: _finite(interval) for name, interval in intervals.items()},
-            **{f"gain_over_{name}": _gains(task, model, examples) for name, model in simple.items()},
+            **{f"gain_over_{name}": _gains(task, model, examples) for name, model in simpler.items()},
         }
         texts = ["{} {:.4g} ({:.4g} to {:.4g})".format(name, *interval) for name, interval in intervals.items()]
         log.info("%s (%s %s): %s, with 95%% intervals", split, f"{len(examples):,}", task.noun, ", ".join(texts))
