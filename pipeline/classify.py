@@ -33,7 +33,7 @@ from pipeline.modeling.outputs import (
     logits_to_probabilities,
     value_probabilities,
 )
-from pipeline.params import Precision
+from pipeline.params import Precision, PrecisionSetting
 from pipeline.sources.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
 from pipeline.sources.tables import Table, concat, json_lines, read_bytes, read_table, require_writable, write_rows
 
@@ -45,7 +45,7 @@ def classify(
     source: list[str] | Path,
     out: Path | None,
     batch_size: int,
-    precision: Literal["auto", Precision] | None = None,
+    precision: PrecisionSetting | None = None,
     file_format: FileFormat = DEFAULT_FORMAT,
     min_probability: float | None = None,
     sort: Literal["uncertain"] | None = None,

@@ -95,6 +95,7 @@ Processes = Annotated[int, Field(ge=1, le=1024)]
 # In ["bad=2", "good=1"], the numbers are text.
 ClassWeight = Annotated[float, Field(gt=0, strict=False), BeforeValidator(_reject_boolean)]
 Precision = Literal["fp32", "fp16", "bf16"]
+PrecisionSetting = Literal["auto", Precision]
 MetricName = Literal[
     "accuracy", "balanced_accuracy", "f1", "f1_macro", "f1_micro", "matthews_correlation", "pearson", "rmse", "roc_auc",
     "spearmanr",
@@ -249,7 +250,7 @@ class TrainParams(Section):
     lr: PositiveFloat
     batch_size: BatchSize
     gradient_accumulation_steps: BatchSize
-    precision: Literal["auto", Precision]
+    precision: PrecisionSetting
     weight_decay: NonNegativeFloat
     warmup_ratio: Annotated[float, Field(ge=0, lt=1)]
     lr_scheduler_type: Literal[

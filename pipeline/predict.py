@@ -3,7 +3,6 @@
 import shutil
 import time
 from pathlib import Path
-from typing import Literal
 
 from pipeline.cli import run_stage
 
@@ -19,7 +18,7 @@ from pipeline.core.task import TASK, read_task
 from pipeline.evaluation.predictions import write_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
-from pipeline.params import Params, Precision, PredictParams
+from pipeline.params import Params, PrecisionSetting, PredictParams
 
 
 def predict(
@@ -28,7 +27,7 @@ def predict(
     classifier: Path,
     out: Path,
     params: PredictParams,
-    precision: Literal["auto", Precision],
+    precision: PrecisionSetting,
     num_threads: int | None,
 ) -> None:
     """Write the predictions for each split except train to `out/<split>.parquet`, in the order of the examples.

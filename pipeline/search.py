@@ -17,7 +17,7 @@ from pipeline.cli import add_jobs_option, as_command, at_least, command_parser
 
 from pipeline.experiments.comparison import as_text, compare
 from pipeline.experiments.groups import run_seeds
-from pipeline.experiments.search import run_search
+from pipeline.experiments.trials import run_search
 
 
 def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:

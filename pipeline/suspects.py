@@ -20,7 +20,7 @@ from pipeline.core.output import write_text
 from pipeline.experiments.label_errors import rank
 from pipeline.experiments.runs import OUT_OF_FOLD, read_side
 from pipeline.params import load_params
-from pipeline.reporting.suspects import render_page, write_suspects
+from pipeline.reporting.suspects_page import render_page, write_suspects
 from pipeline.sources.corrections import read_corrections
 
 

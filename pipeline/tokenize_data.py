@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from pipeline.cli import run_stage
@@ -10,7 +9,7 @@ from pipeline.cli import run_stage
 import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, List, Value
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from pipeline.core.data_card import MAX_TRUNCATED
 from pipeline.core.dataset_files import save
@@ -18,16 +17,11 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZATION, TOKENIZED, read_output, require
 from pipeline.core.task import TASK, TRAIN, Task, read_task
-from pipeline.modeling.tokenization import LOCAL, encode, load_tokenizer, pair_separator
+from pipeline.modeling.tokenization import encode, load_tokenizer, pair_separator
 from pipeline.params import Params, TokenizeParams
 
 _IGNORED_LABEL = -100  # by the losses of torch and by the Trainer
 _MAX_UNKNOWN = 0.02  # as a proportion of the tokens
-# The positions of these models start after the id of the padding token, so 514 positions only fit 512 tokens.
-_OFFSET_POSITIONS = {
-    "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
-    "xlm-roberta-xl", "xmod",
-}  # fmt: skip
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
@@ -35,9 +29,9 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
 
     Each dataset also has the columns `labels` (unless the labels of the split are unknown), `idx` and `length` (the
     number of tokens without padding). With a stride, a text has a row for each of its windows, except in train, which
-    only has the first window. `out` also gets lengths.json (the number of `rows` in each split of `raw`, the `mean` and
-    `longest` length in tokens of what the model reads, and how many rows were `truncated`), tokenization.json (`params`
-    and the `pair_separator`), and copies of task.json and source.json.
+    only has the first window. `out` also gets copies of task.json and source.json, and tokenization.json: `params`, the
+    `pair_separator`, and for each of the `splits` the number of `rows` in `raw`, the `mean` and `longest` length in
+    tokens of what the model reads, and how many rows were `truncated`.
 
     Raises:
         UserError: An input is missing, `max_length` or `stride` does not fit the model, or a number to predict is -100.
@@ -45,9 +39,10 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     require(pretrained)
     task = read_task(raw)
     tokenizer = load_tokenizer(pretrained)
-    if params.max_length > (largest := _longest_input(pretrained, tokenizer)):
+    if params.max_length > tokenizer.model_max_length:
         raise UserError(
-            f"params.yaml: tokenize.max_length must be at most {largest} for this model, got {params.max_length}."
+            f"params.yaml: tokenize.max_length must be at most {tokenizer.model_max_length} for this model, "
+            f"got {params.max_length}."
         )
     _check_stride(params, tokenizer, task)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # Only num_proc decides how many cores are used.
@@ -70,9 +65,8 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
             )
             lengths[split] = _log_lengths(split, tokenized, tokenizer, task)
             save(tokenized.remove_columns("truncated"), draft / split)
-        write_json(draft / "lengths.json", lengths)
         separator = pair_separator(tokenizer) if task.pairs else ""
-        write_json(draft / TOKENIZATION, {**params.model_dump(), "pair_separator": separator})
+        write_json(draft / TOKENIZATION, {**params.model_dump(), "pair_separator": separator, "splits": lengths})
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file), draft)
 
@@ -105,7 +99,7 @@ def _with_model_labels(split: str, examples: Dataset, task: Task) -> Dataset:
 
 
 def _log_lengths(split: str, tokenized: Dataset, tokenizer: PreTrainedTokenizerBase, task: Task) -> dict[str, float]:
-    """Log the lengths of a split and its unknown tokens, and return the lengths for lengths.json."""
+    """Log the lengths of a split and its unknown tokens, and return the lengths for tokenization.json."""
     columns = tokenized.with_format("numpy")
     lengths, truncated = columns["length"][:], columns["truncated"][:]
     unknown = _count_unknown_tokens(tokenized, tokenizer) / lengths.sum()
@@ -133,15 +127,6 @@ def _count_unknown_tokens(tokenized: Dataset, tokenizer: PreTrainedTokenizerBase
         return 0
     ids = pc.list_flatten(tokenized.data.table["input_ids"])
     return pc.sum(pc.equal(ids, unknown), min_count=0).as_py()  # type: ignore[no-any-return]
-
-
-def _longest_input(directory: Path, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the largest `max_length` that a model and its tokenizer support, in tokens."""
-    config = AutoConfig.from_pretrained(directory, **LOCAL)
-    positions = getattr(config, "max_position_embeddings", None) or sys.maxsize
-    if config.model_type in _OFFSET_POSITIONS:
-        positions -= tokenizer.pad_token_id + 1
-    return min(int(positions), tokenizer.model_max_length)
 
 
 def main(params: Params) -> None:

@@ -97,7 +97,7 @@ def train(
         with atomic_output(classifier) as draft:
             _write_model(draft, inputs, weights)
             settings = InferenceSettings(
-                task.text_columns, tokenization["max_length"], tokenization["stride"], device.precision
+                task.text_columns, tokenization["max_length"], device.precision, tokenization["stride"]
             )
             write_json(draft / SETTINGS, settings._asdict())
             write_text(draft / PROVENANCE, record)  # `write_json` would round the parameters to six digits.

@@ -147,8 +147,8 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     training |= {"metric_for_best_model": task.metric_for_best_model, "steps": 12}
     write_details(root / METRICS_DIR / "train.json", training)
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
-    write(root / TOKENIZED / "lengths.json", lengths)
-    write(root / TOKENIZED / TOKENIZATION, {"max_length": 96, "stride": None, "pair_separator": ""})
+    tokenization = {"max_length": 96, "stride": None, "pair_separator": "", "splits": lengths}
+    write(root / TOKENIZED / TOKENIZATION, tokenization)
     evaluate_inputs(root)
 
 

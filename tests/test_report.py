@@ -173,7 +173,8 @@ def test_the_card_has_the_scores_the_training_and_the_limits(root: Path) -> None
     checkpoint = {"checkpoint": "me/base", "revision": "c" * 40, "license": "apache-2.0"}
     change(root / PREDICTIONS / PROVENANCE, "checkpoint", **checkpoint)
     change(root / PREDICTIONS / PROVENANCE, "data", dataset="nyu-mll/glue", revision="d" * 40, language="en")
-    write(root / TOKENIZED / TOKENIZATION, {"max_length": 96, "stride": None, "pair_separator": "\n"})
+    tokenization = json.loads((root / TOKENIZED / TOKENIZATION).read_text())
+    write(root / TOKENIZED / TOKENIZATION, tokenization | {"pair_separator": "\n"})
     evaluate_inputs(root, ["roc_auc", "accuracy"])
     make_report(root)
     card, results = card_of(root), load(root)

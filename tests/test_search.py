@@ -20,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.launch import experiments
-from pipeline.experiments.search import read_space, run_search
+from pipeline.experiments.trials import read_space, run_search
 
 
 def search(text: str, sampler: str = "tpe", n: int = 100) -> tuple[pd.DataFrame, list[str]]:

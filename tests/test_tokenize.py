@@ -1,6 +1,5 @@
 """The tokenize stage: model inputs, truncation, padding, worker processes, and warnings about unsuitable texts."""
 
-import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from conftest import TinyMaker, contents, replace_columns, tokenize_params, upda
 
 from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import UserError
-from pipeline.core.paths import SOURCE, TOKENIZATION
+from pipeline.core.paths import SOURCE, TOKENIZATION, read_json
 from pipeline.core.task import TASK
 from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.tokenize_data import tokenize
@@ -52,7 +51,7 @@ def test_truncation_is_counted_and_reported(
     tokenize(raw, tiny(), tmp_path / "out", tokenize_params(limit), 1)
     assert f"longest {limit}, {too_long} truncated" in caplog.text
     assert any("tokenize.max_length" in record.getMessage() for record in caplog.records if record.levelno > 20)
-    reported = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
+    reported = read_json(tmp_path / "out" / TOKENIZATION)["splits"]["test"]
     assert (reported["rows"], reported["longest"], reported["truncated"]) == (240, limit, too_long)
     assert max(len(ids) for ids in load_examples(tmp_path / "out", "test")["input_ids"][:]) == limit
 
@@ -61,7 +60,7 @@ def test_padding_to_max_length_gives_fixed_shapes(tiny: TinyMaker, tokenized: Ca
     padded, dynamic = tokenized(tiny(), "max_length"), tokenized(tiny())
     table = load_examples(padded, "train")
     assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name][:]} == {96}
-    lengths = [json.loads((directory / "lengths.json").read_text()) for directory in (padded, dynamic)]
+    lengths = [read_json(directory / TOKENIZATION)["splits"] for directory in (padded, dynamic)]
     assert lengths[0] == lengths[1], "the lengths must not include padding"
 
 
@@ -72,7 +71,7 @@ def test_the_number_of_processes_does_not_change_the_bytes(raw: Path, tiny: Tiny
     first = contents(tmp_path / "first")
     assert first == contents(tmp_path / "parallel")
     assert {name.split("/")[0] for name in first} == {
-        "train", "validation", "test", "lengths.json", SOURCE, TASK, TOKENIZATION,
+        "train", "validation", "test", SOURCE, TASK, TOKENIZATION,
     }  # fmt: skip
     assert contents(raw) == before
 

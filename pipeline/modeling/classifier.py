@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from datasets import Dataset
@@ -15,7 +15,7 @@ from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.scoring import mean_over_windows, predict_logits, scoring_trainer
 from pipeline.modeling.tokenization import encode, load_tokenizer
-from pipeline.params import Precision
+from pipeline.params import Precision, PrecisionSetting
 
 
 class InferenceSettings(NamedTuple):
@@ -23,8 +23,8 @@ class InferenceSettings(NamedTuple):
 
     text_columns: list[str]
     max_length: int
-    stride: int | None
     precision: Precision
+    stride: int | None = None
 
 
 def read_settings(directory: Path) -> InferenceSettings:
@@ -48,7 +48,7 @@ class Classifier:
         self,
         directory: Path,
         batch_size: int,
-        precision: Literal["auto", Precision] | None = None,
+        precision: PrecisionSetting | None = None,
         num_threads: int | None = None,
     ) -> None:
         self.settings = read_settings(directory)
@@ -64,11 +64,7 @@ class Classifier:
         return mean_over_windows(predict_logits(self._trainer, examples), examples.with_format("numpy")["idx"][:])
 
     def score(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], int]:
-        """Score new examples, given as one sequence per text column.
-
-        Returns:
-            Logits of shape (examples, outputs), and the number of examples that were truncated to `max_length`.
-        """
+        """Score new examples, one sequence per text column. Returns logits as above, and how many were truncated."""
         settings = self.settings
         columns: dict[str, Any] = {"idx": range(len(texts[0]))} | dict(zip(settings.text_columns, texts, strict=True))
         encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, stride=settings.stride)

@@ -3,14 +3,14 @@
 import os
 import platform
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import PARAMS
 from pipeline.modeling.cpu import keep_memory
-from pipeline.params import Precision
+from pipeline.params import Precision, PrecisionSetting
 
 
 class Device(NamedTuple):
@@ -20,7 +20,7 @@ class Device(NamedTuple):
     precision: Precision
 
 
-def set_up_device(precision: Literal["auto", Precision], num_threads: int | None) -> Device:
+def set_up_device(precision: PrecisionSetting, num_threads: int | None) -> Device:
     """Set the number of CPU threads and the memory allocation, log the device, and return it."""
     device = usable_device(precision)
     if num_threads is not None:
@@ -32,7 +32,7 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
     return device
 
 
-def usable_device(precision: Literal["auto", Precision]) -> Device:
+def usable_device(precision: PrecisionSetting) -> Device:
     """Return the device of this machine. The precision `auto` means the fastest one that trains well on it.
 
     Raises:

@@ -15,10 +15,7 @@ _KERNELS = ("ATEN_CPU", "CUBLAS_", "DNNL_", "MKL_", "NVIDIA_TF32", "ONEDNN_", "T
 
 
 def environment(device: Device) -> dict[str, Any]:
-    """Return the versions, device and processes of this run, and on a CPU also its model and the number of threads.
-
-    The number of threads is the current one, so a stage calls this function after `set_up_device`, which may change it.
-    """
+    """Return the versions, device and processes of this run, and on a CPU also its model and the number of threads."""
     entries = {
         "device": "cpu",
         "precision": device.precision,
@@ -35,5 +32,5 @@ def environment(device: Device) -> dict[str, Any]:
     return entries | {
         "cpu": cpu_model(),
         "instruction_set": ", ".join([torch.backends.cpu.get_cpu_capability(), *bf16_instruction_sets()]),
-        "threads": torch.get_num_threads(),
+        "threads": torch.get_num_threads(),  # `set_up_device` may have changed it.
     }

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from pipeline.core.messages import log
 from pipeline.modeling.first_token import first_token_only
 from pipeline.modeling.regression_head import final_layer, replace_head
-from pipeline.modeling.tokenization import LOCAL, reading_model
+from pipeline.modeling.tokenization import LOCAL_FILES, reading_model
 
 
 def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedModel:
@@ -25,7 +25,7 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
         for name in unused:
             if re.sub(r"\.\d+\.", ".0.", name.removeprefix(prefix)) in known_names:  # a name of the first layer
                 raise ValueError(f"the weights have more layers than config.json describes, for example {name}")
-        published_config = AutoConfig.from_pretrained(directory, **LOCAL)
+        published_config = AutoConfig.from_pretrained(directory, **LOCAL_FILES)
         last_layer = final_layer(model)
         has_head = last_layer is not None and f"{last_layer}.weight" not in missing
         if has_head and not _have_same_outputs(published_config, model.config):
@@ -35,8 +35,7 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
             model.base_model.load_state_dict(body)
             head = {name for name in names if not name.startswith(prefix)}
             missing, mismatched = missing | head, mismatched - head
-        if mismatched or 2 * len(missing) > len(names):
-            raise ValueError(f"its weights have unexpected names or shapes, for example {min(mismatched or missing)}")
+        _require_weights(model, missing, mismatched)
         if missing:
             log.info("newly initialized: %s", ", ".join(sorted(missing)))
     return _prepared(model, device, missing)
@@ -55,8 +54,7 @@ def load_encoder(directory: Path) -> Any:
     """Load a base model without a head in fp32 into main memory: only its encoder, if it also has a decoder."""
     with reading_model(directory):
         model, missing, _, mismatched = _load(directory, AutoModel, use_cache=False)
-        if mismatched or 2 * len(missing) > len([*model.parameters()]):
-            raise ValueError(f"its weights have unexpected names or shapes, for example {min(mismatched or missing)}")
+        _require_weights(model, missing, mismatched)
     return model.get_encoder() if model.config.is_encoder_decoder else model
 
 
@@ -65,16 +63,21 @@ def _load(directory: Path, model_class: Any, **config: Any) -> tuple[Any, set[st
     model, loading = model_class.from_pretrained(
         directory,
         # The key `transformers_weights` of config.json could name a file that is not a safetensors file.
-        config=AutoConfig.from_pretrained(directory, **LOCAL, transformers_weights=None, **config),
+        config=AutoConfig.from_pretrained(directory, **LOCAL_FILES, transformers_weights=None, **config),
         use_safetensors=True,
         dtype="float32",  # Only the weights are in fp32. Autocast lowers the precision where it is safe.
         disable_mmap=True,  # The process would crash if a mapped file were truncated later.
         ignore_mismatched_sizes=True,
         output_loading_info=True,
-        **LOCAL,
+        **LOCAL_FILES,
     )
     mismatched = {name for name, *_ in loading["mismatched_keys"]}
     return model, set(loading["missing_keys"]), set(loading["unexpected_keys"]), mismatched
+
+
+def _require_weights(model: PreTrainedModel, missing: set[str], mismatched: set[str]) -> None:
+    if mismatched or 2 * len(missing) > len([*model.parameters()]):
+        raise ValueError(f"its weights have unexpected names or shapes, for example {min(mismatched or missing)}")
 
 
 def _have_same_outputs(published: Any, config: Any) -> bool:

@@ -50,11 +50,8 @@ def loss(problem_type: ProblemType, logits: Logits, labels: NDArray[Any]) -> flo
 def losses(problem_type: ProblemType, logits: Logits, labels: NDArray[Any]) -> NDArray[np.float64]:
     """Return the loss of each example, shape (n,), or of each of its labels, shape (n, labels)."""
     logits = logits.astype(np.float64)
-    result: NDArray[np.float64]
     if problem_type == "regression":
-        result = np.square(logits[:, 0] - labels)
-    elif problem_type == "multi_label_classification":
-        result = np.logaddexp(0, logits) - labels * logits
-    else:
-        result = -log_softmax(logits, axis=-1)[np.arange(len(labels)), labels]
-    return result
+        return np.asarray(np.square(logits[:, 0] - labels))
+    if problem_type == "multi_label_classification":
+        return np.asarray(np.logaddexp(0, logits) - labels * logits)
+    return np.asarray(-log_softmax(logits, axis=-1)[np.arange(len(labels)), labels])

@@ -1,4 +1,4 @@
-"""Score examples with a fine-tuned model. Training pads batches and orders validation examples in the same way."""
+"""Score examples with a model. Training pads batches and orders validation examples in the same way."""
 
 import sys
 import tempfile

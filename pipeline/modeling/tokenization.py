@@ -1,5 +1,6 @@
 """Load tokenizers, and tokenize the texts of a corpus for the stage tokenize and new texts for classify."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,12 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from pipeline.core.messages import UserError, one_line
 
-LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+LOCAL_FILES: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+# The positions of these models start after the id of the padding token, so 514 positions only fit 512 tokens.
+_OFFSET_POSITIONS = {
+    "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
+    "xlm-roberta-xl", "xmod",
+}  # fmt: skip
 
 
 @contextmanager
@@ -24,14 +30,14 @@ def reading_model(directory: Path) -> Iterator[None]:
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     """Load the fast tokenizer of a model directory.
 
-    A tokenizer without a padding token is set to pad with its end-of-text token. Raises UserError if the tokenizer
-    cannot be loaded, does not fit the model, or has neither of these tokens.
+    A tokenizer without a padding token is set to pad with its end-of-text token, and `model_max_length` to what the
+    model can read. Raises UserError if it cannot be loaded, does not fit the model, or has neither of these tokens.
     """
     with reading_model(directory):
         if not (directory / "tokenizer.json").is_file():
             raise ValueError("it has no tokenizer.json, and a tokenizer from other files may split texts differently")
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **LOCAL)
-        config = AutoConfig.from_pretrained(directory, **LOCAL)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **LOCAL_FILES)
+        config = AutoConfig.from_pretrained(directory, **LOCAL_FILES)
         vocab_size = getattr(config, "vocab_size", len(tokenizer))
         if len(tokenizer) > vocab_size:
             raise ValueError(f"its tokenizer has {len(tokenizer)} tokens, but vocab_size is {vocab_size}")
@@ -40,6 +46,10 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
                 raise ValueError("its tokenizer has neither a padding token nor an end-of-text token")
             tokenizer.pad_token = tokenizer.eos_token
             tokenizer.padding_side = "right"  # In GPT-2, padding on the left would shift the positions of the text.
+        positions = getattr(config, "max_position_embeddings", None) or sys.maxsize
+        if config.model_type in _OFFSET_POSITIONS:
+            positions -= tokenizer.pad_token_id + 1
+        tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     if "token_type_ids" in tokenizer.model_input_names and getattr(config, "type_vocab_size", None) == 1:
         # RoBERTa models with BERT's tokenizer, such as klue/roberta-base, have no type for the second text of a pair.
         tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
@@ -71,10 +81,9 @@ def encode(
         The model's inputs and the `idx` and `labels` of each example or window, if there are any, plus its `length` in
         tokens without padding and whether it was `truncated`.
     """
-    separators = ("", pair_separator(tokenizer))
     texts = [
         [separator + (_cut(text, tokenizer, max_length) if stride is None else text) for text in examples[column]]
-        for column, separator in zip(text_columns, separators, strict=False)
+        for column, separator in zip(text_columns, ("", pair_separator(tokenizer)), strict=False)
     ]
     encoded = tokenizer(
         *texts, truncation=True, max_length=max_length, padding="max_length" if padding == "max_length" else False,

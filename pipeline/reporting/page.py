@@ -173,7 +173,7 @@ def _mistakes(results: Results) -> Section:
 
 
 def _data_table(results: Results) -> pd.DataFrame:
-    task, splits, lengths = results.task, results.card.splits, results.lengths
+    task, splits, lengths = results.task, results.card.splits, results.tokenization["splits"]
     header, *rows = label_table(task, results.card)
     longer = "longer than" if results.tokenization["stride"] is None else "truncated to"
     counts = {
@@ -193,7 +193,7 @@ def _data_table(results: Results) -> pd.DataFrame:
 def _warnings(results: Results) -> list[str]:
     task, split, warnings = results.task, results.task.verdict_split, [*results.card.warnings]
     predictions, rows = results.predictions[split], results.card.splits[split].rows
-    for name, counts in results.lengths.items():
+    for name, counts in results.tokenization["splits"].items():
         if (proportion := counts["truncated"] / counts["rows"]) > MAX_TRUNCATED:
             longer = f"{proportion:.1%} of the {task.noun} are longer than {results.tokenization['max_length']} tokens"
             warnings.append(f"{name}: {longer}, and the model does not read the rest. Raise tokenize.max_length.")

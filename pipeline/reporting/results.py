@@ -28,7 +28,7 @@ class Results:
         predictions: The predictions of each scored split, with the one that verdicts are based on first.
         evaluation, diagnostics, training: The content of evaluation.json, diagnostics.json and train.json.
         history: The rows of history.csv.
-        lengths, tokenization, provenance: The content of these files, in data/tokenized and data/predictions.
+        tokenization, provenance: The content of these files, in data/tokenized and data/predictions.
     """
 
     data_name: str
@@ -40,7 +40,6 @@ class Results:
     diagnostics: dict[str, Any]
     training: dict[str, Any]
     history: pd.DataFrame
-    lengths: dict[str, Any]
     tokenization: dict[str, Any]
     provenance: dict[str, Any]
 
@@ -70,5 +69,5 @@ def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, n
         evaluation=read_json(metrics / "evaluation.json"), diagnostics=diagnostics,
         training=read_details(metrics / "train.json"), provenance=read_json(predictions / PROVENANCE),
         history=read_output(metrics / "plots" / "history.csv", pd.read_csv),
-        lengths=read_json(tokenized / "lengths.json"), tokenization=read_json(tokenized / TOKENIZATION),
+        tokenization=read_json(tokenized / TOKENIZATION),
     )  # fmt: skip

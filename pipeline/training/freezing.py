@@ -12,7 +12,7 @@ def freeze_layers(model: Any, n: int) -> None:
     encoder = model.base_model.encoder if model.config.is_encoder_decoder else model.base_model
     lists = [module for module in encoder.modules() if isinstance(module, torch.nn.ModuleList)]
     layers: Any = next((layers for layers in lists if len(layers) == model.config.num_hidden_layers), [])
-    if n > len(layers):
+    if n > len(layers):  # ALBERT has no list, because its layers share their weights.
         raise UserError(f"params.yaml: train.freeze_layers must be at most {len(layers)} for this model, got {n}.")
 
     def start_backward(layer: torch.nn.Module, inputs: Any, output: Any) -> None:
@@ -29,7 +29,8 @@ def freeze_layers(model: Any, n: int) -> None:
     encoder(input_ids=torch.zeros((1, 8), dtype=torch.long))
     hook.remove()
     for parameter in model.parameters():
-        parameter.requires_grad, parameter.grad = parameter.grad is None, None
+        parameter.requires_grad = parameter.grad is None
+        parameter.grad = None
     encoder.register_forward_pre_hook(stop_dropout)
     counts = [f"{model.num_parameters(only_trainable=trained):,}" for trained in (True, False)]
     log.info("freezing %d of %d layers: %s of %s parameters are trained", n, len(layers), *counts)
