@@ -225,7 +225,7 @@ def padding_proportions(lengths: NDArray[np.int64], batch_size: int) -> dict[str
 
     return {
         COURSE: proportion(np.random.default_rng(0).permutation(len(lengths))),
-        OURS: proportion(list(EpochSampler(len(lengths), lengths, batch_size, seed=0))),
+        OURS: proportion(list(EpochSampler(np.arange(len(lengths)), lengths, batch_size, seed=0))),
     }
 
 

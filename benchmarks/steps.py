@@ -68,10 +68,11 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
         tokenizer = load_tokenizer(PRETRAINED)
         pairs = load_examples(TOKENIZED, "train")
         examples = pairs.select(range(count * train_params.batch_size))
-        lengths = examples.with_format("numpy")["length"][:] if train_params.group_by_length else None
+        columns = examples.with_format("numpy")
+        lengths = columns["length"][:] if train_params.group_by_length else None
         pipeline_trainer = trainer.CorrectedTrainer(
             summed_loss=SummedLoss("single_label_classification", None),
-            sampler=EpochSampler(len(examples), lengths, train_params.batch_size, train_params.seed),
+            sampler=EpochSampler(columns["idx"][:], lengths, train_params.batch_size, train_params.seed),
             model=load_base_model(PRETRAINED, device.type),
             args=arguments,
             train_dataset=examples,

@@ -28,9 +28,9 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     """Write a `datasets.Dataset` for each split to `out/<split>`, with the columns that the model reads.
 
     Each dataset also has the columns `labels` (unless the labels of the split are unknown), `idx` and `length` (the
-    number of tokens without padding). With a stride, a text has a row for each of its windows, except in train, which
-    only has the first window. `out` also gets copies of task.json and source.json, and tokenization.json: `params`, the
-    `pair_separator`, and for each of the `splits` the number of `rows` in `raw`, the `mean` and `longest` length in
+    number of tokens without padding). With a stride, a text has a row for each of its windows, except in train unless
+    `train_on_windows` is true. `out` also gets copies of task.json and source.json, and tokenization.json: `params`,
+    the `pair_separator`, and for each of the `splits` the number of `rows` in `raw`, the `mean` and `longest` length in
     tokens of what the model reads, and how many rows were `truncated`.
 
     Raises:
@@ -53,7 +53,8 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         for split in task.splits:
             rows = read_output(raw / f"{split}.parquet", lambda path: Dataset.from_parquet(str(path), cache_dir=cache))
             examples = _with_model_labels(split, rows, task)
-            settings = {**params.model_dump(), "stride": None if split == TRAIN else params.stride}
+            stride = None if split == TRAIN and not params.train_on_windows else params.stride
+            settings = {"max_length": params.max_length, "padding": params.padding, "stride": stride}
             tokenized = examples.map(
                 encode,
                 batched=True,

@@ -83,7 +83,7 @@ def train(
         inputs = load_inputs(task, tokenized, pretrained, params, device)
         log.info(
             "training on %s %s, effective batch size: %d, epochs: %d, steps: %s",
-            f"{len(inputs.training):,}", task.noun, inputs.effective_batch, params.epochs,
+            f"{len(inputs.sampler):,}", task.noun, inputs.effective_batch, params.epochs,
             f"{inputs.steps_in_epoch * params.epochs:,}",
         )  # fmt: skip
         # Git tracks the scores of the previous model, and would show them for an experiment that ends before evaluate.

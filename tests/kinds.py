@@ -74,7 +74,7 @@ def train_task(
     """Run the stages up to train for a task, in the paths below `directory` that the stages use."""
     tokenized, metrics, checkpoints = directory / TOKENIZED, directory / METRICS_DIR, directory / CHECKPOINTS
     raw = download_task(name, directory)
-    tokenize(raw, checkpoint, tokenized, tokenize_params(24, stride=stride), 1)
+    tokenize(raw, checkpoint, tokenized, tokenize_params(24, stride=stride, train_on_windows=stride is not None), 1)
     settings = sections(params, **{"max_train_samples": None, **changes})
     train(tokenized, checkpoint, directory / CLASSIFIER, metrics, checkpoints, *settings)
     return directory

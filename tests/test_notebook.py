@@ -54,7 +54,7 @@ def trainer(results: Path, params: Params) -> CorrectedTrainer:
         processing_class=tokenizer,
         compute_metrics=lambda scored: compute_metrics(task, scored.predictions, scored.label_ids),
         summed_loss=SummedLoss(task.problem_type, None, 1.0),
-        sampler=EpochSampler(len(examples), lengths, effective_batch=16, seed=0),
+        sampler=EpochSampler(np.arange(len(examples)), lengths, effective_batch=16, seed=0),
     )
 
 

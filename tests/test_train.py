@@ -75,7 +75,7 @@ def test_the_seed_determines_every_byte(trained: Trained) -> None:
 
 def test_length_groups_cover_every_pair_in_batches_of_similar_length_and_random_order() -> None:
     lengths = np.random.default_rng(0).integers(20, 100, 3668)
-    sampler = EpochSampler(3668, lengths, effective_batch=16, seed=1)
+    sampler = EpochSampler(np.arange(3668), lengths, effective_batch=16, seed=1)
     orders = []
     for epoch in (0, 1):
         sampler.set_epoch(epoch)
@@ -138,6 +138,17 @@ def test_the_last_of_several_best_epochs_is_kept(trained: Trained) -> None:
     assert len({row["f1"] for row in read_history(best) if row["split"] == "validation"}) == 1
     assert report(best)["kept_epoch"] == 3
     assert weights(best) == weights(last)
+
+
+def test_each_epoch_has_one_window_of_each_example() -> None:
+    idx = np.array([7, 7, 7, 3, 9, 9])
+    sampler = EpochSampler(idx, None, effective_batch=2, seed=1)
+    rows = []
+    for epoch in range(50):
+        sampler.set_epoch(epoch)
+        rows.append(list(sampler))
+        assert len(rows[-1]) == len(sampler) == 3 and set(idx[rows[-1]]) == {7, 3, 9}
+    assert {row for epoch_rows in rows for row in epoch_rows} == set(range(6))
 
 
 def test_max_train_samples_takes_a_sample_that_a_larger_one_contains(

@@ -30,8 +30,8 @@ class TrainInputs:
     """Everything that an engine trains with.
 
     Attributes:
-        training, validation: The tokenized examples, with their `length` and `labels`. In validation, the longest
-            example is the first one.
+        training, validation: The tokenized examples, with their `idx`, `length` and `labels`. A long text can have
+            several rows, its windows. In validation, the longest row is the first one.
         effective_batch: The number of examples per optimizer step, over all forward passes and processes.
     """
 
@@ -51,11 +51,13 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     """Load the tokenized examples and the base model. Raises UserError if one of them cannot be loaded."""
     training = load_examples(tokenized, "train")
     validation = load_examples(tokenized, "validation")
-    if params.max_train_samples is not None and params.max_train_samples < len(training):
-        labels = np.asarray(training.with_format("numpy")["labels"][:])
-        training = training.select(nested_sample(labels, params.max_train_samples, params.seed))
     columns = training.with_format("numpy")  # Otherwise, a column is read one number at a time.
-    labels = np.asarray(columns["labels"][:])
+    idx = pd.Index(columns["idx"][:])
+    labels = np.asarray(columns["labels"][:])[~idx.duplicated()]
+    if params.max_train_samples is not None:
+        sample = nested_sample(labels, params.max_train_samples, params.seed)
+        labels, training = labels[sample], training.select(np.flatnonzero(idx.isin(idx.unique()[sample])))
+        columns = training.with_format("numpy")
     weights = None if params.class_weights is None else class_weights(params.class_weights, task, labels)
     tokenizer = load_tokenizer(pretrained)
     set_seed(params.seed)  # Before the model is loaded, because its head may be newly initialized.
@@ -71,6 +73,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     scale = standardize_labels(model, labels) if task.is_regression else 1.0
     effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
     lengths = columns["length"][:] if params.group_by_length else None
+    sampler = EpochSampler(columns["idx"][:], lengths, effective_batch, params.seed)
     return TrainInputs(
         task=task,
         training=training,
@@ -80,8 +83,8 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         loss=SummedLoss(task.problem_type, weights, scale),
         device=device,
         effective_batch=effective_batch,
-        sampler=EpochSampler(len(training), lengths, effective_batch, params.seed),
-        steps_in_epoch=math.ceil(len(training) / effective_batch),
+        sampler=sampler,
+        steps_in_epoch=math.ceil(len(sampler) / effective_batch),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
@@ -19,16 +20,21 @@ class EpochSampler(Sampler[int], TrainerCallback):
     drifts with the length. Here, the batches come in random order.
 
     Args:
-        examples: The number of training examples.
-        lengths: The number of tokens of each example, to put examples of similar length into one effective batch. The
+        idx: The example that each row of the dataset belongs to. If an example has several rows, which are windows of
+            a long text, each epoch has a random one of them.
+        lengths: The number of tokens of each row, to put examples of similar length into one effective batch. The
             examples that do not fill a batch come last. None means a plain shuffle.
         effective_batch: The number of examples per optimizer step.
         seed: The seed of the run.
     """
 
-    def __init__(self, examples: int, lengths: NDArray[np.integer] | None, effective_batch: int, seed: int) -> None:
-        self._examples, self._lengths, self._effective_batch, self._seed = examples, lengths, effective_batch, seed
-        self._epoch = 0
+    def __init__(
+        self, idx: NDArray[np.integer], lengths: NDArray[np.integer] | None, effective_batch: int, seed: int
+    ) -> None:
+        self._first_rows = np.flatnonzero(~pd.Index(idx).duplicated())
+        self._windows = np.diff(self._first_rows, append=len(idx))
+        self._lengths = None if lengths is None else lengths[self._first_rows]
+        self._effective_batch, self._seed, self._epoch = effective_batch, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         self._epoch = epoch
@@ -38,11 +44,11 @@ class EpochSampler(Sampler[int], TrainerCallback):
         self._epoch = int(state.epoch)
 
     def __len__(self) -> int:
-        return self._examples
+        return len(self._first_rows)
 
     def __iter__(self) -> Iterator[int]:
         rng = np.random.default_rng([self._seed, self._epoch])
-        order = rng.permutation(self._examples)
+        order = rng.permutation(len(self))
         if self._lengths is not None:
             full = len(order) // self._effective_batch
             batches = order[: full * self._effective_batch]
@@ -53,4 +59,4 @@ class EpochSampler(Sampler[int], TrainerCallback):
                 members[:] = members[np.argsort(-self._lengths[members], kind="stable")]
             shuffled = rng.permutation(batches.reshape(full, self._effective_batch))
             order[: len(batches)] = shuffled.ravel()
-        return iter(order.tolist())
+        return iter((self._first_rows[order] + rng.integers(self._windows[order])).tolist())
