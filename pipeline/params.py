@@ -28,7 +28,7 @@ from pipeline.core.text import closest_match, did_you_mean, quoted
 from pipeline.core.yaml12 import read_yaml
 
 # Columns that stages and `classify` write.
-_RESERVED_COLUMNS = r"label|labels|idx|prediction|probability_.*|sample_group|logit_\d+|" + LEAKAGE
+_RESERVED_COLUMNS = r"labels?|correct_label|loss|fold|idx|prediction|probability_.*|sample_group|logit_\d+|" + LEAKAGE
 
 # Fields of transformers' TrainingArguments, and the keys that set them.
 RENAMED = {
@@ -167,6 +167,7 @@ class DataParams(Section):
             self._check_hub()
         if self.task in ("custom", "hub"):
             self._check_columns()
+        if self.task in ("custom", "hub", "demo"):
             self._check_split()
         return self
 

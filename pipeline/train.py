@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +87,8 @@ def train(
         )  # fmt: skip
         # Git tracks the scores of the previous model, and would show them for an experiment that ends before evaluate.
         (metrics / "evaluation.json").unlink(missing_ok=True)
-        write_history = partial(_write_curves, metrics / "plots" / "history.csv", task)
         started = time.perf_counter()
-        weights, history = fit(inputs, run_checkpoints, params, runtime, write_history)
+        weights, history = fit(inputs, run_checkpoints, params, runtime)
         log.info("trained for %.1f seconds", time.perf_counter() - started)
         if distributed.rank() > 0:
             return
@@ -101,7 +99,7 @@ def train(
             )
             write_json(draft / SETTINGS, settings._asdict())
             write_text(draft / PROVENANCE, record)  # `write_json` would round the parameters to six digits.
-        write_history(history)
+        _write_curves(metrics / "plots" / "history.csv", task, history)
         write_details(metrics / "train.json", _summary(history, params, inputs))
         write_details(metrics / "environment.json", provenance["environment"])
 

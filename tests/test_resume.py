@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from conftest import ROOT, TinyMaker, contents, read_history, train_model
+from conftest import ROOT, TinyMaker, contents, train_model
 from transformers import TrainerState
 from transformers.trainer_callback import DefaultFlowCallback
 
@@ -120,7 +120,6 @@ def test_a_signal_saves_a_checkpoint_after_the_current_step(
     with pytest.raises(SystemExit) as stopped, before_call(3, lambda *_: os.kill(os.getpid(), number)):
         run()
     assert stopped.value.code == 128 + number
-    assert [row["step"] for row in read_history(tmp_path / "run")] == ["3"]
     assert not (tmp_path / "run" / "classifier").exists()
     assert run() == uninterrupted()
     assert re.search(r"resuming from \S*checkpoint-3$", caplog.text, re.M)

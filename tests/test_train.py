@@ -253,6 +253,7 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
         ({"training_args": {"adam_beta_1": 0.5}}, "adam_beta1"),
         ({"training_args": {"learning_rate": 0.5}}, r"train\.lr"),
         ({"training_args": {"max_steps": 5}}, "max_steps"),
+        ({"training_args": {"eval_delay": 4}}, "eval_delay"),
     ],
 )
 def test_an_option_that_the_trainer_rejects_is_an_error_before_training(

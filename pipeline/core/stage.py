@@ -22,7 +22,7 @@ def unchanged(stage: str) -> Iterator[None]:
     if changed := [name for name in before | after if before.get(name) != after.get(name)]:
         raise UserError(
             f"{changed[0]} was changed while the stage {stage} ran, and DVC would record the change for the old "
-            'result. Run "dvc repro" again. If you undo the change first, training continues after its last step.'
+            'result. Run "dvc repro" again.'
         )
 
 

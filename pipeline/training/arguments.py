@@ -17,10 +17,11 @@ from pipeline.evaluation.metrics import SCORES
 from pipeline.modeling.device import Device
 from pipeline.params import RENAMED, RuntimeParams, TrainParams
 
-# Fields that would silently change the length of a run, its batches, its loss, or how it resumes.
+# Fields that would silently change the length of a run, its batches, its loss, its scores, or how it resumes.
 _RESERVED = {
-    "max_steps", "auto_find_batch_size", "average_tokens_across_devices", "dataloader_drop_last", "eval_on_start",
-    "ignore_data_skip", "logging_strategy", "save_only_model", "deepspeed", "fsdp",
+    "max_steps", "auto_find_batch_size", "average_tokens_across_devices", "dataloader_drop_last", "eval_delay",
+    "eval_on_start", "ignore_data_skip", "logging_strategy", "prediction_loss_only", "save_only_model", "deepspeed",
+    "fsdp",
 }  # fmt: skip
 
 

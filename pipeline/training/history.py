@@ -1,7 +1,7 @@
 """The history of a run: the losses of its steps and the scores of its epochs."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -11,8 +11,8 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import SCORES
 
+Weights = dict[str, Any]  # the tensors of a model by name
 History = list[dict[str, Any]]  # The Trainer's `log_history`: one entry per logged step and per evaluation.
-WriteCurves = Callable[[History], None]
 
 
 def check_finite(entry: Mapping[str, float], step: int, fp16: bool) -> None:

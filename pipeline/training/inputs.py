@@ -63,8 +63,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     set_seed(params.seed)  # Before the model is loaded, because its head may be newly initialized.
     config: dict[str, Any] = {"num_labels": 1}
     if not task.is_regression:
-        label2id = {name: number for number, name in enumerate(task.labels)}
-        config = {"id2label": dict(enumerate(task.labels)), "label2id": label2id}
+        config = {"id2label": dict(enumerate(task.labels)), "label2id": {name: i for i, name in enumerate(task.labels)}}
     # GPT-2, Llama and others use the padding token to find the last token of a text.
     config |= {"problem_type": task.problem_type, "pad_token_id": tokenizer.pad_token_id}
     model = load_base_model(pretrained, device.type, **config)

@@ -23,14 +23,12 @@ from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.progress import ProgressLine
 from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
-from pipeline.training.history import History, WriteCurves, check_finite, kept_epoch, last_loss, log_epoch, should_stop
+from pipeline.training.history import History, Weights, check_finite, kept_epoch, last_loss, log_epoch, should_stop
 from pipeline.training.inputs import TrainInputs
 from pipeline.training.validation import compute_metrics
 
 
-def fit(
-    inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, write_curves: WriteCurves
-) -> tuple[dict[str, Any], History]:
+def fit(inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams) -> tuple[Weights, History]:
     """Fine-tune `inputs.model` in the same way as `fit` in trainer.py, but without checkpoints and trackers."""
     AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left a state.
     precision = inputs.device.precision
@@ -52,7 +50,7 @@ def fit(
     schedule = get_scheduler(params.lr_scheduler_type, optimizer, math.ceil(params.warmup_ratio * max_steps), max_steps)
     logging_steps = min(params.logging_steps, inputs.steps_in_epoch)
     history: History = []
-    weights: dict[str, Any] = {}
+    weights: Weights = {}
     step, loss_since_logged = 0, torch.zeros((), device=accelerator.device)
     bar, line = tqdm(total=max_steps, disable=not sys.stderr.isatty()), ProgressLine("training")
     with logging_redirect_tqdm(), bar, fast_dropout():

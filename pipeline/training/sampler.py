@@ -28,9 +28,7 @@ class EpochSampler(Sampler[int], TrainerCallback):
         seed: The seed of the run.
     """
 
-    def __init__(
-        self, idx: NDArray[np.integer], lengths: NDArray[np.integer] | None, effective_batch: int, seed: int
-    ) -> None:
+    def __init__(self, idx: NDArray[Any], lengths: NDArray[Any] | None, effective_batch: int, seed: int) -> None:
         self._first_rows = np.flatnonzero(~pd.Index(idx).duplicated())
         self._windows = np.diff(self._first_rows, append=len(idx))
         self._lengths = None if lengths is None else lengths[self._first_rows]

@@ -22,20 +22,17 @@ from pipeline.modeling.scoring import collator, only_logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import rejecting_values, training_arguments
 from pipeline.training.checkpointing import Interruption, newest_checkpoint
-from pipeline.training.history import History, WriteCurves, check_finite, last_loss, log_epoch, should_stop
+from pipeline.training.history import History, Weights, check_finite, last_loss, log_epoch, should_stop
 from pipeline.training.inputs import TrainInputs
 from pipeline.training.losses import SummedLoss
 from pipeline.training.sampler import EpochSampler
 from pipeline.training.validation import compute_metrics
 
 
-def fit(
-    inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, write_curves: WriteCurves
-) -> tuple[dict[str, Any], History]:
+def fit(inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams) -> tuple[Weights, History]:
     """Fine-tune `inputs.model` with the Trainer, and score it on `inputs.validation` after each epoch.
 
-    Returns:
-        The weights to keep, and the Trainer's `log_history`. A signal ends the run after a call of `write_curves`.
+    Returns the weights to keep, and the Trainer's `log_history`. A signal ends the process after a checkpoint.
     """
     task = inputs.task
     arguments = training_arguments(params, runtime, inputs.device, checkpoints, task)
@@ -67,7 +64,7 @@ def fit(
         trainer.create_optimizer_and_scheduler(inputs.steps_in_epoch * params.epochs)
         trainer.get_train_dataloader()
     with logging_redirect_tqdm(), fast_dropout(), Interruption() as interruption:
-        trainer.add_callback(_SaveAndStop(runtime.save_steps, interruption, write_curves))
+        trainer.add_callback(_SaveAndStop(runtime.save_steps, interruption))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     # `model_wrapped` may be compiled, and its weights then have another prefix, so take them from `model`.
     return trainer.accelerator.get_state_dict(trainer.model), trainer.state.log_history
@@ -120,8 +117,8 @@ class _LogAndStopEarly(TrainerCallback):
 class _SaveAndStop(TrainerCallback):
     """Log the progress, save a checkpoint every `save_steps` steps, and stop the run after a signal."""
 
-    def __init__(self, save_steps: int, interruption: Interruption, write_curves: WriteCurves) -> None:
-        self._save_steps, self._interruption, self._write_curves = save_steps, interruption, write_curves
+    def __init__(self, save_steps: int, interruption: Interruption) -> None:
+        self._save_steps, self._interruption = save_steps, interruption
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._line = ProgressLine("training", state.global_step)
@@ -137,5 +134,4 @@ class _SaveAndStop(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._interruption.signal_number:
-            self._write_curves(state.log_history)
             self._interruption.stop(state.global_step, state.max_steps)
