@@ -23,9 +23,7 @@ CLONES = Path(".dvc/tmp/runs")
 def test_the_name_of_a_group_depends_on_everything_that_can_change_a_prediction(toy: Project) -> None:
     """Code of sub-packages, such as pipeline/core, is code of the stages."""
     name = group_name([])
-    for key, value in {
-        "train.seed": "7", "data.name": "pairs", "evaluate.metrics": "[f1]", "runtime.num_proc": "2",
-    }.items():  # fmt: skip
+    for key, value in {"train.seed": "7", "evaluate.metrics": "[f1]", "runtime.num_proc": "2"}.items():
         toy.set(key, value)
         assert group_name([]) == name, f"{key} cannot change a result, or differs between the runs of a group"
     toy.git("checkout", "--quiet", "params.yaml")

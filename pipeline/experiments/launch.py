@@ -55,7 +55,7 @@ def group_name(overrides: Sequence[str], varied: str = SEED, stages: Sequence[st
     """
     load_params()  # raises UserError if params.yaml has an error
     values, changed = dict(leaves(read_yaml(PARAMS))), split_overrides(overrides)
-    unimportant = (varied, "data.name", "evaluate.", "runtime.")
+    unimportant = (varied, "evaluate.", "runtime.")
     settings = {key: value for key, value in values.items() if not key.startswith(unimportant)}
     files = [users_path(str((values | changed).get(key))) for key in _FILES]
     code = [code_digest(stage) for stage in stages]
