@@ -21,7 +21,7 @@ from benchmarks.bench import MINILM, ROOT, commit_data
 from pipeline.evaluation.intervals import jackknife
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.experiments.groups import run_sizes
-from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
+from pipeline.experiments.learning_curves import MIN_SIZES, plausible_curves, predicted_errors
 from pipeline.params import load_params
 from pipeline.sources.loading import load_corpus
 

@@ -23,7 +23,8 @@ import sys
 
 from pipeline.cli import as_command, command_parser
 
-from pipeline.experiments.comparison import as_json, as_markdown, as_text, compare
+from pipeline.experiments.comparison import compare
+from pipeline.experiments.comparison_text import as_json, as_markdown, as_text
 from pipeline.experiments.runs import WORKSPACE, read_side
 
 _FORMATS = {"text": as_text, "md": as_markdown, "json": as_json}

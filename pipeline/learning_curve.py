@@ -21,8 +21,8 @@ from pipeline.cli import add_group_options, as_command, at_least, command_parser
 from pipeline.core.output import write_json, write_text
 from pipeline.core.text import aligned, listing
 from pipeline.evaluation.metrics import METRICS
-from pipeline.experiments import groups
-from pipeline.experiments.power_law import MIN_SIZES
+from pipeline.experiments.groups import SCORE_UNITS, run_sizes
+from pipeline.experiments.learning_curves import MIN_SIZES, curve_record
 
 _CAVEATS = [
     "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
@@ -33,8 +33,8 @@ _CAVEATS = [
 
 def learning_curve(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> None:
     """Run the learning curve, write its files, and print the table and the prediction."""
-    sides = groups.run_sizes(points, seeds, overrides, jobs)
-    content = groups.learning_curve(sides)
+    sides = run_sizes(points, seeds, overrides, jobs)
+    content = curve_record(sides)
     directory = Path("learning_curves", sides[max(sides)].name)
     write_json(directory / "curve.json", content)
     from pipeline.reporting.charts import training_sizes  # Importing it takes longer than everything else.
@@ -50,7 +50,7 @@ def summary(content: dict[str, Any]) -> list[str]:
     for point in points:
         value, low, high = (metric.format(point[key], 2) for key in ("value", "low", "high"))
         rows.append([point["group"], f"{point['rows']:,}", f"{len(point['scores'])}", value, f"{low} to {high}"])
-    lines = [*aligned(rows, "right"), groups.SCORE_UNITS]
+    lines = [*aligned(rows, "right"), SCORE_UNITS]
     if degenerate := [name for point in points for name in point["degenerate"]]:
         lines.append(f"Warning: the same prediction for all validation examples in {listing(degenerate)}.")
     lines.append("")

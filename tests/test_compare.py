@@ -24,7 +24,8 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation.intervals import difference, jackknife
 from pipeline.evaluation.predictions import Predictions, pool
-from pipeline.experiments.comparison import Comparison, as_json, as_markdown, as_text, compare
+from pipeline.experiments.comparison import Comparison, compare
+from pipeline.experiments.comparison_text import as_json, as_markdown, as_text, notes
 from pipeline.experiments.runs import OUT_OF_FOLD, Run, Side, read_side
 from pipeline.modeling.outputs import logits_to_predictions, logits_to_probabilities
 from pipeline.sources.glue import glue_task
@@ -86,11 +87,11 @@ def changed(side: Side, split: str, change: Change, name: str = "b") -> Side:
     return Side(name, runs)
 
 
-def notes(a: Side, b: Side) -> str:
+def printed_notes(a: Side, b: Side) -> str:
     """Return the notes as they are printed, after checking that each format has all of them."""
     result = compare(a, b)
     text = as_text(result).partition("\nVerdict: ")[2].partition("\n")[2]
-    for note in result.notes:
+    for note in notes(result):
         assert note in text and note in html.unescape(as_markdown(result)) and note in read_json(result)["notes"]
     return text
 
@@ -120,7 +121,7 @@ def test_two_runs_of_every_kind_of_task(kind: str) -> None:
         gains = np.abs(before.predicted - before.labels) - np.abs(after.predicted - after.labels)
         assert (row["idx"], row["a"]) == (gains.argmax(), before.predicted[gains.argmax()])
     assert result.better is None and result.verdict.startswith("these two models differ"), "another seed may differ"
-    printed = notes(a, b)
+    printed = printed_notes(a, b)
     assert "pipeline.seeds --n 5" in printed
     assert f" {split} " in result.verdict
     content = read_json(result)
@@ -153,7 +154,7 @@ def test_seed_groups_of_every_kind_of_task(kind: str) -> None:
 
 def test_from_five_seeds_on_it_says_which_difference_is_detected() -> None:
     a, b = make(CLASSES, "a", 0.9, THREE), make(CLASSES, "b", 1.0, THREE)
-    assert "detected" not in as_text(compare(a, b)) and notes(a, b) == ""
+    assert "detected" not in as_text(compare(a, b)) and printed_notes(a, b) == ""
     a, b = make(CLASSES, "a", 0.9, FIVE), make(CLASSES, "b", 1.0, FIVE)
     detectable = compare(a, b).scores["detectable"][0]
     assert detectable and re.search(rf"^test accuracy .* {100 * detectable:.2f}$", as_text(compare(a, b)), re.M)
@@ -182,7 +183,7 @@ def test_models_that_never_reach_the_threshold_are_compared_by_their_ranking() -
     a, b = (changed(make(task, "x", noise, THREE), "validation", never_positive, "x") for noise in (2.0, 0.5))
     assert all(run.predictions["validation"].predicted.mean() < 0.02 for run in a.runs)
     result = compare(a, b)
-    assert result.better == "B" and not any("same prediction" in note for note in result.notes)
+    assert result.better == "B" and not any("same prediction" in note for note in notes(result))
 
 
 def test_sides_of_different_kinds_tasks_or_data_are_rejected() -> None:
@@ -228,7 +229,7 @@ def test_fold_groups_are_compared_fold_by_fold() -> None:
     means = [np.mean([fold.predictions["test"].score("accuracy") for fold in side.folds]) for side in (a, b)]
     assert result.scores.loc[0, ["a", "b"]].tolist() == pytest.approx(means)
     assert result.better == "B" and OUT_OF_FOLD in result.verdict
-    assert "seeds" not in notes(a, b)
+    assert "seeds" not in printed_notes(a, b)
     with pytest.raises(UserError, match="cannot be compared"):
         compare(a, folds(0.5, k=6))
 
@@ -240,8 +241,8 @@ def test_rows_that_train_also_has_are_reported() -> None:
     a, b = (changed(make(CLASSES, "x", 0.9), "test", leak(count), "x") for count in (7, 45))
     [key] = compare(a, b).changes
     assert "train" in key and compare(a, b).changes[key] == (7, 45)
-    assert re.search(r"Warning: .*\b45\b.*\b7\b", notes(a, b))
-    assert compare(b, a).changes[key] == (45, 7) and "Warning" not in notes(b, a)
+    assert re.search(r"Warning: .*\b45\b.*\b7\b", printed_notes(a, b))
+    assert compare(b, a).changes[key] == (45, 7) and "Warning" not in printed_notes(b, a)
 
 
 def test_other_code_or_another_environment_stands_among_the_differences() -> None:
@@ -255,11 +256,11 @@ def test_degenerate_runs_and_narrow_intervals_are_named() -> None:
     a, b = make(CLASSES, "a", 0.9, FIVE), make(CLASSES, "b", 0.8, FIVE)
     [first, *rest] = b.runs
     constant = changed(Side("", [first]), "test", lambda test: {"predicted": 0 * test.predicted}).runs
-    assert re.search("^Warning: the same prediction .* b-0.$", notes(a, Side("b", [*constant, *rest])), re.M)
+    assert re.search("^Warning: the same prediction .* b-0.$", printed_notes(a, Side("b", [*constant, *rest])), re.M)
     task = replace(CLASSES, metrics=["balanced_accuracy"])
     rare = np.array([2] * 19 + ([0, 1] * N)[: N - 19])
     a, b = (changed(make(task, "x", 0.9, [seed]), "test", lambda test: {"labels": rare}, "x") for seed in (1, 2))
-    assert re.search('too narrow.*"blue"', notes(a, b))
+    assert re.search('too narrow.*"blue"', printed_notes(a, b))
 
 
 def test_untrusted_texts_cannot_forge_output() -> None:
@@ -304,16 +305,16 @@ def toy(toy_with_experiments: Project, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def test_results_of_the_workspace_that_lack_a_change_are_reported(toy: Project) -> None:
     main = read_side("main")
-    assert compare(main, read_side("workspace")).notes == []
+    assert notes(compare(main, read_side("workspace"))) == []
     assert compare(main, read_side("workspace")).changes == {}
     toy.set("train.lr", "9e-4")
-    [note] = compare(main, read_side("workspace")).notes
+    [note] = notes(compare(main, read_side("workspace")))
     assert "train" in note and "download" not in note and "dvc repro" in note
     Path("pipeline/core/text.py").write_text("# changed")
-    [note] = compare(main, read_side("workspace")).notes
+    [note] = notes(compare(main, read_side("workspace")))
     assert "download, train" in note
-    assert any("workspace" in note and "download" in note for note in compare(read_side("linear"), main).notes)
-    assert compare(main, main).notes == []
+    assert any("workspace" in note and "download" in note for note in notes(compare(read_side("linear"), main)))
+    assert notes(compare(main, main)) == []
 
 
 def run(toy: Project, *arguments: str) -> subprocess.CompletedProcess[str]:

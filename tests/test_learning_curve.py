@@ -17,10 +17,9 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Floats
 from pipeline.evaluation.predictions import Predictions
-from pipeline.experiments import groups
 from pipeline.experiments.groups import SIZE
 from pipeline.experiments.launch import experiments, group_name
-from pipeline.experiments.power_law import fit_power_laws, plausible_curves, predicted_errors
+from pipeline.experiments.learning_curves import curve_record, fit_power_laws, plausible_curves, predicted_errors
 from pipeline.experiments.runs import Run, Side
 from pipeline.learning_curve import learning_curve, summary
 from pipeline.sources.demo import DEMO
@@ -84,7 +83,7 @@ def curve(
             predictions = Predictions(*arrays, pd.DataFrame(index=range(400)))[:examples]
             runs.append(Run(f"{rows}-{seed}", task, {}, {"validation": predictions}))
         sides[rows] = Side(f"{rows}", runs)
-    return groups.learning_curve(sides)
+    return curve_record(sides)
 
 
 @pytest.mark.parametrize("collapsed", [160, 1280])

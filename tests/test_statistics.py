@@ -17,7 +17,7 @@ from pipeline.evaluation import intervals
 from pipeline.evaluation.intervals import Difference, difference, jackknife
 from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values
 from pipeline.evaluation.predictions import Predictions
-from pipeline.experiments import power_law
+from pipeline.experiments import learning_curves
 from pipeline.sources.demo import DEMO
 
 pytestmark = pytest.mark.slow
@@ -351,7 +351,7 @@ def test_the_intervals_of_a_learning_curve_cover_the_truth_in_about_80_percent_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The standard deviation of the accuracy between seeds is 1.0 points with all rows and 2.6 with a sixteenth."""
-    monkeypatch.setattr(power_law, "_DRAWS", 400)
+    monkeypatch.setattr(learning_curves, "_DRAWS", 400)
     simulations, seeds, parts, random, rows = 300, 3, 0.5 ** np.arange(4, -1, -1), np.random.default_rng(0), []
     for (name, curve), n in itertools.product(LEARNING_CURVES.items(), (300, 1000)):
         measured, intervals = [], []
@@ -362,15 +362,14 @@ def test_the_intervals_of_a_learning_curve_cover_the_truth_in_about_80_percent_o
             wrong, count = sums(mean_ease + seed_effect + noise(len(parts), seeds, n, random) < 0, np.ones(n))
             errors = wrong / count
             # The mean score of the full size, which is measured too, from the sizes up to half of the rows.
-            curves = power_law.plausible_curves(2 * parts[:-1], errors[:-1])
+            curves = learning_curves.plausible_curves(2 * parts[:-1], errors[:-1])
             error = np.sqrt(errors[:-1, :, 0].var(axis=1, ddof=1).mean() / seeds) * random.standard_normal(400)
-            low, high = np.quantile(power_law.predicted_errors(curves, 2) + error, [0.1, 0.9])
+            low, high = np.quantile(learning_curves.predicted_errors(curves, 2) + error, [0.1, 0.9])
             measured.append(low <= errors[-1, :, 0].mean() <= high)
             # The true gain from twice the rows, from all sizes.
-            curves = power_law.plausible_curves(parts, errors)
-            intervals.append(
-                np.quantile(power_law.predicted_errors(curves, 1) - power_law.predicted_errors(curves, 2), [0.1, 0.9])
-            )
+            curves = learning_curves.plausible_curves(parts, errors)
+            with_all, with_twice = (learning_curves.predicted_errors(curves, multiple) for multiple in (1, 2))
+            intervals.append(np.quantile(with_all - with_twice, [0.1, 0.9]))
         gain, (low, high) = float(curve(np.array(1.0)) - curve(np.array(2.0))), np.transpose(intervals)
         covered = {"score": np.mean(measured), "gain": np.mean((low - 1e-6 <= gain) & (gain <= high))}
         rows.append({"curve": name, "examples": n, **covered, "true gain": gain, "from": low.mean(), "to": high.mean()})

@@ -1,6 +1,5 @@
 """Compare two sides, each a run or a group of runs: differences of their scores with intervals, and a verdict."""
 
-import textwrap
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,18 +7,16 @@ import numpy as np
 import pandas as pd
 
 from pipeline.core.data_card import LEAKAGE
-from pipeline.core.messages import UserError, printable
+from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.core.text import escaped, format_number, listing
-from pipeline.evaluation.intervals import MIN_CHANGED, Difference, caveats, difference, fold_difference, jackknife
+from pipeline.evaluation.intervals import MIN_CHANGED, Difference, difference, fold_difference, jackknife
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, is_defined
 from pipeline.evaluation.predictions import Predictions, count_changed, label_probability
-from pipeline.experiments.groups import SCORE_UNITS
-from pipeline.experiments.launch import SEED, STAGES
-from pipeline.experiments.runs import BASELINE_STAGES, SIMPLE_MODELS, WORKSPACE, Side, changes
+from pipeline.experiments.launch import SEED
+from pipeline.experiments.runs import Side, changes
 
-_LEAKED = "scored rows that are also in train"
-_MIN_SEEDS = 5  # With fewer seeds, the variance between them is too uncertain to say which difference is detected.
+LEAKED = "scored rows that are also in train"
+MIN_SEEDS = 5  # With fewer seeds, the variance between them is too uncertain to say which difference is detected.
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Comparison:
     def better(self) -> str | None:
         """A or B. None without evidence, and for two single runs, because another seed might reverse them."""
         low, high = self.gain
-        if low <= 0 <= high or _kind(self.a) == "single run":
+        if low <= 0 <= high or self.a.kind == "single run":
             return None
         return "B" if low > 0 else "A"
 
@@ -82,32 +79,12 @@ class Comparison:
             return "passes"
         return "fails" if high < 0 else "undecided"
 
-    @property
-    def notes(self) -> list[str]:
-        """Sentences that say how to read the verdict, and warnings of results that are not what they seem to be."""
-        notes, a, b = [], self.a, self.b
-        examples = f"{self.split} {a.task.noun}"
-        if self.changed >= MIN_CHANGED and _kind(a) == "single run" and "model" not in self.changes:
-            advice = f"Compare seed groups: python -m pipeline.seeds --n {_MIN_SEEDS} -S ..."
-            notes.append(f"Two single runs say nothing about other seeds. {advice}")
-        # The intervals of folds are measured between the folds, which contain whole groups.
-        split_type = None if a.folds else a.runs[0].origin.get("data.split.type")
-        notes += caveats(a.task.metrics[:1], a.task, self.split, a.runs[0].predictions[self.split].labels, split_type)
-        if {a.name, b.name} & {WORKSPACE, *SIMPLE_MODELS} and (stages := _outdated_stages()):
-            notes.append(f'Warning: the results in the workspace lack changes to {listing(stages)}. Run "dvc repro".')
-        if names := a.degenerate(self.split) + b.degenerate(self.split):
-            notes.append(f"Warning: the same prediction for all {examples} in {listing(names)}.")
-        before, after = self.changes.get(_LEAKED, (0, 0))
-        if after > before:
-            notes.append(f"Warning: train has {after:,} {examples} in B ({before:,} in A), so B may score too high.")
-        return notes
-
 
 def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, two seed groups, or two fold groups. The verdict is about the first metric."""
     task, [split, *others] = a.task, a.task.verdict_split_first
     task_a, task_b = (replace(side.task, slice_columns=[]) for side in (a, b))  # Slices only affect the report.
-    if task_a != task_b or _kind(a) != _kind(b) or _examples(a, split) != _examples(b, split):
+    if task_a != task_b or a.kind != b.kind or _examples(a, split) != _examples(b, split):
         requirement = f"two runs, two seed groups or two fold groups with the same task and the same {split}"
         raise UserError(f"{a.name} and {b.name} cannot be compared. Compare {requirement} {task.noun} and labels.")
     metric = METRICS[task.metrics[0]]
@@ -119,14 +96,10 @@ def compare(a: Side, b: Side) -> Comparison:
     runs_a, runs_b = ([run.predictions[split] for run in side.runs] for side in (a, b))
     identical = np.array_equal([run.logits for run in runs_a], [run.logits for run in runs_b])
     changed = 0 if identical else count_changed(task, runs_a, runs_b)
-    if changed < MIN_CHANGED or min(len(a.runs), len(b.runs)) < _MIN_SEEDS:
+    if changed < MIN_CHANGED or min(len(a.runs), len(b.runs)) < MIN_SEEDS:
         scores["detectable"] = None
     fixed, broken = _changed_examples(task, runs_a, runs_b)
     return Comparison(a, b, split, metric, gap, scores, changed, identical, _changes(a, b, split), fixed, broken)
-
-
-def _kind(side: Side) -> str:
-    return "fold group" if side.folds else "seed group" if len(side.runs) > 1 else "single run"
 
 
 def _examples(side: Side, split: str) -> list[Any]:
@@ -154,7 +127,7 @@ def _changes(a: Side, b: Side, split: str) -> dict[str, tuple[Any, Any]]:
     origins = []
     for side in (a, b):
         leaked = int((side.runs[0].predictions[split].rows[LEAKAGE] == 2).sum())
-        origins.append(side.runs[0].origin | {SEED: ", ".join(map(str, side.seeds)), _LEAKED: leaked})
+        origins.append(side.runs[0].origin | {SEED: ", ".join(map(str, side.seeds)), LEAKED: leaked})
     return changes(*origins)
 
 
@@ -177,75 +150,3 @@ def _quality(run: Predictions) -> tuple[Floats, Floats]:
     if run.probability is None:
         return -np.abs(run.predicted - run.labels), run.predicted
     return run.is_correct.astype(float), label_probability(run.probability, run.labels)
-
-
-def _outdated_stages() -> list[str]:
-    """Return the stages that have to run again before the predictions in the workspace are up to date."""
-    from dvc.repo import Repo
-
-    with Repo() as repo:
-        return list(repo.status([*STAGES, *BASELINE_STAGES]))
-
-
-def as_text(result: Comparison) -> str:
-    """Format a comparison for a terminal."""
-    lines: list[str] = []
-    for title, table in _tables(result).items():
-        lines += [title, *table.to_string().split("\n"), ""]
-    return "\n".join(map(printable, [*lines, *_example_lines(result), f"Verdict: {result.verdict}", *result.notes]))
-
-
-def as_markdown(result: Comparison) -> str:
-    """Format a comparison for a pull request on GitHub."""
-    parts = [f"**{result.verdict[0].upper()}{result.verdict[1:]}**", *map(escaped, result.notes)]
-    for title, table in _tables(result).items():
-        table = table.map(escaped).rename(index=escaped, columns=escaped)
-        parts += [title, table.to_markdown(disable_numparse=True)]
-    return "\n\n".join([*parts, "\n".join(map(escaped, _example_lines(result)))])
-
-
-def as_json(result: Comparison) -> str:
-    """Format a comparison for scripts, with all fixed and broken examples. Scores are fractions, not percentages."""
-    content = {
-        "a": result.a.name, "b": result.b.name, "verdict": result.verdict, "better": result.better,
-        "notes": result.notes, "scores": result.scores.to_dict("records"), "changes": result.changes,
-        "changed": result.changed, "fixed": result.fixed.to_dict("records"), "broken": result.broken.to_dict("records"),
-    }  # fmt: skip
-    # pandas writes NaN and Infinity, which JSON does not have, as null.
-    return str(pd.Series(content).to_json(indent=2, double_precision=15, default_handler=str))
-
-
-def _tables(result: Comparison) -> dict[str, pd.DataFrame]:
-    """Return the scores, and what differs between A and B, keyed by their titles. All cells are strings."""
-    scores = {}
-    for score in result.scores.itertuples():
-        metric = METRICS[score.metric]
-        value, low, high = (metric.format_difference(number, 2) for number in (score.value, score.low, score.high))
-        row = {"A": metric.format(score.a, 2), "B": metric.format(score.b, 2), "B - A": value}
-        row["95% interval"] = f"{low} to {high}"
-        if score.detectable is not None:
-            row["detected in 80%"] = metric.format(score.detectable, 2)
-        scores[f"{score.split} {metric.title}"] = row
-    a, b = result.a, result.b
-    sides = {"name": (a.name, b.name), "runs": (len(a.folds or a.runs), len(b.folds or b.runs)), **result.changes}
-    cells = {key: [str(value)[:60] for value in values] for key, values in sides.items()}
-    return {
-        SCORE_UNITS: pd.DataFrame.from_dict(scores, orient="index"),
-        "A and B, and what differs:": pd.DataFrame.from_dict(cells, orient="index", columns=["A", "B"]),
-    }
-
-
-def _example_lines(result: Comparison) -> list[str]:
-    """Describe three of the fixed and three of the broken examples. In Markdown, the lines are lists."""
-    task, total = result.a.task, len(result.a.runs[0].predictions[result.split])
-    quantity = "prediction" if task.is_regression else "probability of the label"
-    show = format_number if task.is_regression else "{:.2f}".format
-    lines = []
-    for title, examples in {"Better in B": result.fixed, "Worse in B": result.broken}.items():
-        lines.append(f"{title}: {len(examples):,} of {total:,} {result.split} {task.noun}, with the {quantity}")
-        for row in examples.head(3).itertuples():
-            lines.append(f"- {task.singular_noun} {row.idx}, label {row.label}: {show(row.a)} in A, {show(row.b)} in B")
-            texts = zip(task.text_columns, row.texts, strict=True)
-            lines += [f"  - {column}: {textwrap.shorten(text, 500)}" for column, text in texts]
-        lines.append("")
-    return lines

@@ -1,26 +1,19 @@
-"""Groups of runs: seeds, folds, and the sizes of a learning curve. Each size is a seed group."""
+"""Run seed groups, fold groups, and the sizes of a learning curve, each of which is a seed group."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-import pandas as pd
+from collections.abc import Sequence
 
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import RAW, SOURCE, read_json
 from pipeline.core.task import TRAIN
-from pipeline.evaluation.intervals import BOUNDS, MIN_EXAMPLES, difference, jackknife, score_interval
-from pipeline.evaluation.metrics import METRICS, Floats
+from pipeline.evaluation.intervals import MIN_EXAMPLES
 from pipeline.experiments.launch import FOLD, SEED, STAGES, group_name, hash_record, run_experiments, split_overrides
-from pipeline.experiments.power_law import MIN_SIZES, plausible_curves, predicted_errors
+from pipeline.experiments.learning_curves import TOO_FEW_ROWS
 from pipeline.experiments.runs import BASELINE_STAGES, Side, read_side
 from pipeline.params import load_params
 
 SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
 SIZE = "train.max_train_samples"
-_SPLIT = "validation"
-_TOO_FEW = f"fewer than {MIN_EXAMPLES} {_SPLIT} rows can be scored"
 
 
 def run_seeds(n: int, settings: Sequence[Sequence[str]], jobs: int) -> list[Side]:
@@ -54,56 +47,10 @@ def run_sizes(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> d
     sizes = [splits[TRAIN].rows >> halvings for halvings in range(points)]
     if sizes[-1] == 0:
         raise UserError(f"train has {sizes[0]:,} rows, too few for {points} sizes. Use a smaller number of --points.")
-    if splits[_SPLIT].rows < MIN_EXAMPLES:
-        log.warning("the answer to how much more rows would help will be unknown, because %s", _TOO_FEW)
+    if splits["validation"].rows < MIN_EXAMPLES:
+        log.warning("the answer to how much more rows would help will be unknown, because %s", TOO_FEW_ROWS)
     settings = [overrides, *([*overrides, f"{SIZE}={size}"] for size in sizes[1:])]
     sides = run_seeds(seeds, settings, jobs)
     if sides[0].runs[0].origin["data"] != hash_record(read_json(RAW / SOURCE)):
         raise UserError(f'{RAW} is not the data of the runs. Run "dvc repro download" and this command again.')
     return dict(zip(sizes[::-1], sides[::-1], strict=True))
-
-
-def learning_curve(sides: Mapping[int, Side]) -> dict[str, Any]:
-    """Return the content of curve.json from the seed groups by their number of rows, in ascending order.
-
-    If the scores do not allow a prediction, `curve` and `gains` are empty, and `unknown` has the reason.
-    """
-    largest = max(sides)
-    name = sides[largest].task.metrics[0]
-    points, learned = [], dict[int, Floats]()
-    for rows, side in sides.items():
-        scores = np.array([jackknife(name, run.predictions[_SPLIT]) for run in side.runs])
-        mean = difference(np.zeros_like(scores), scores, same_seeds=True)
-        low, high = np.clip([mean.low, mean.high], *BOUNDS[METRICS[name].scale]).tolist()
-        if low == high:  # All runs have the same score at a bound, such as a perfect one.
-            _, low, high = score_interval(name, side.task, side.runs[0].predictions[_SPLIT])
-        degenerate = side.degenerate(_SPLIT)
-        if not degenerate:  # A model that has learned nothing says nothing about the curve.
-            learned[rows] = scores
-        point = {"rows": rows, "group": side.name, "scores": scores[:, 0].tolist(), "degenerate": degenerate}
-        points.append(point | {"value": mean.value, "low": low, "high": high})
-    content: dict[str, Any] = {"metric": name, "points": points, "curve": [], "gains": [], "unknown": None}
-    if len(sides[largest].runs[0].predictions[_SPLIT]) < MIN_EXAMPLES:
-        return content | {"unknown": _TOO_FEW}
-    if len(learned) < MIN_SIZES or largest not in learned:
-        reason = f"a prediction needs {MIN_SIZES} sizes, including all rows, in which every model has learned something"
-        return content | {"unknown": f"{reason}. Try more train.epochs, a smaller train.batch_size or another train.lr"}
-    return content | _prediction(name, learned)
-
-
-def _prediction(name: str, scores: Mapping[int, Floats]) -> dict[str, Any]:
-    """Fit curves to the jackknives of the runs of each size, and predict the scores with up to twice as many rows."""
-    metric, rows = METRICS[name], list(scores)
-    largest, perfect = rows[-1], 0 if metric.is_error else 1
-    curves = plausible_curves(np.array(rows) / largest, np.abs(perfect - np.array(list(scores.values()))))
-    more_rows = [largest // 4, largest // 2, largest]
-    larger_sizes = [largest + more for more in more_rows]
-    sizes = sorted({*rows, *np.geomspace(rows[0], 2 * largest).astype(int).tolist(), *larger_sizes})
-    errors_with_all_rows = predicted_errors(curves, 1)
-    errors = np.array([predicted_errors(curves, size / largest) for size in sizes])
-    quantiles = np.quantile(metric.sign * (errors_with_all_rows - errors), [0.1, 0.5, 0.9], axis=1)
-    changes = pd.DataFrame(quantiles.T, sizes, ["low", "value", "high"])  # of the score, from all rows to each size
-    score_with_all_rows = perfect - metric.sign * np.median(errors_with_all_rows)
-    curve = (score_with_all_rows + changes).clip(*BOUNDS[metric.scale]).assign(rows=sizes)
-    gains = changes.loc[larger_sizes].assign(rows=more_rows)
-    return {"curve": curve.to_dict("records"), "gains": gains.to_dict("records")}

@@ -55,6 +55,10 @@ class Side:
     folds: list[Run] = field(default_factory=list)
 
     @property
+    def kind(self) -> str:
+        return "fold group" if self.folds else "seed group" if len(self.runs) > 1 else "single run"
+
+    @property
     def task(self) -> Task:
         return self.runs[0].task
 
@@ -109,6 +113,14 @@ def read_side(name: str, model: str | None = None) -> Side:
 def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the entries that differ. A missing entry has the value None."""
     return {key: (a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)}
+
+
+def outdated_stages() -> list[str]:
+    """Return the stages that have to run again before the predictions in the workspace are up to date."""
+    from dvc.repo import Repo
+
+    with Repo() as repo:
+        return list(repo.status([*STAGES, *BASELINE_STAGES]))
 
 
 def _fold_side(name: str, folds: list[Run]) -> Side:
