@@ -104,14 +104,14 @@ def as_command() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if reason := explain(error):
+        if reason := error_reason(error):
             sys.exit(printable(f"error: {reason}"))
         raise
     finally:
         gc.freeze()  # Otherwise the interpreter spends half a second looking for garbage in torch when it exits.
 
 
-def explain(error: Exception) -> str | None:
+def error_reason(error: Exception) -> str | None:
     """Describe an error that the user can fix, in one line. A bug has no description, and keeps its traceback."""
     if isinstance(error, UserError) or type(error).__module__.startswith("dvc."):
         return str(error)
@@ -121,7 +121,7 @@ def explain(error: Exception) -> str | None:
             return f"{remedy} ({message[:200]})"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return explain(error.__cause__) if isinstance(error.__cause__, Exception) else None  # such as datasets' errors
+    return error_reason(error.__cause__) if isinstance(error.__cause__, Exception) else None  # such as datasets' errors
 
 
 class _OneLine(logging.Formatter):

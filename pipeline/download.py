@@ -16,7 +16,7 @@ from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams, Params
-from pipeline.sources.examination import examine
+from pipeline.sources.examination import examine, prepare
 from pipeline.sources.loading import load_corpus
 
 
@@ -29,8 +29,9 @@ def download(out: Path, params: DataParams) -> None:
     Raises:
         UserError: The data cannot be fetched, or it does not match `params`.
     """
-    corpus = load_corpus(params)
-    task, splits, leakage, card, lines = examine(corpus, params)
+    corpus = prepare(load_corpus(params), params)
+    task = corpus.task
+    leakage, card, lines = examine(corpus)
     for line in lines:
         log.info("%s", line)
     for warning in card.warnings:
@@ -40,7 +41,7 @@ def download(out: Path, params: DataParams) -> None:
     with atomic_output(out) as draft:
         draft.mkdir()
         for split in task.splits:
-            _write_split(draft / f"{split}.parquet", splits[split], task, leakage.get((split, TRAIN)))
+            _write_split(draft / f"{split}.parquet", corpus.splits[split], task, leakage.get((split, TRAIN)))
         task.write(draft)
         write_json(draft / DATA_CARD, asdict(card))
         write_json(draft / SOURCE, {"task": task.name, **corpus.origin})

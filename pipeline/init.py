@@ -38,7 +38,7 @@ from pipeline.core.yaml12 import load_yaml
 from pipeline.params import load_params, parse_params
 from pipeline.sources.columns import choose_labels, choose_split, choose_texts, describe_columns, read_columns
 from pipeline.sources.corpus import make_corpus
-from pipeline.sources.examination import examine
+from pipeline.sources.examination import examine, prepare
 from pipeline.sources.fetch import pin_dataset
 from pipeline.sources.file_format import DEFAULT_FORMAT, add_format_options, chosen_format
 from pipeline.sources.files import SPLITS, find_files, read_files, visible_entries
@@ -66,8 +66,8 @@ def init(source: str, options: Namespace) -> None:
     corpus = make_corpus(tables, params, {})
     if not corpus.dropped:
         text = edit_values(text, {"data.on_missing": "error"})
-    examined = examine(corpus, params)
-    _print("", *examined.lines, "", *(f"warning: {warning}" for warning in examined.card.warnings), "")
+    examination = examine(prepare(corpus, params))
+    _print("", *examination.lines, "", *(f"warning: {warning}" for warning in examination.card.warnings), "")
     diff = difflib.unified_diff(original.splitlines(), text.splitlines(), str(PARAMS), str(PARAMS), n=0, lineterm="")
     _print(*(line for line in diff if not line.startswith("@@")), "")
     if options.dry_run:
@@ -121,9 +121,9 @@ def _choose_columns(tables: Mapping[str, Table], options: Namespace) -> dict[str
     free = [column for column in columns if column.name not in (*options.text, *options.label)]
     split, not_used = choose_split(free) if len(tables) == 1 else (None, [])
     free = [column for column in free if column.name not in (split, *not_used)]
-    labels = options.label or _explain("label", choose_labels(free))
+    labels = options.label or _show_choice("label", choose_labels(free))
     free = [column for column in free if column.name not in labels]
-    texts = options.text or _explain("text", choose_texts(free))
+    texts = options.text or _show_choice("text", choose_texts(free))
     if more := [column.name for column in free if column.name not in texts]:
         hint = " If the model should read two texts, name both: --text NAME --text NAME." if len(texts) == 1 else ""
         _print(f"Not used: {listing(more)}.{hint}")
@@ -139,7 +139,8 @@ def _choose_columns(tables: Mapping[str, Table], options: Namespace) -> dict[str
     }  # fmt: skip
 
 
-def _explain(purpose: str, names: list[str]) -> list[str]:
+def _show_choice(purpose: str, names: list[str]) -> list[str]:
+    """Print which columns were chosen, and return them."""
     columns = '" and "'.join(names)
     _print(f'{purpose.capitalize()}: "{columns}". Change it with --{purpose}.')
     return names

@@ -175,8 +175,9 @@ class DataParams(Section):
         if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", self.dataset or ""):
             form = 'OWNER/NAME@<40-hex commit>, as "python -m pipeline.pin --dataset NAME" prints it'
             raise _Mistake("data.dataset", f"must be {form}", self.dataset)
-        if self.splits is not None and not {"train"} <= self.splits.keys() <= {"train", "validation", "test"}:
-            requirement = "must say which split of the dataset is train, and may do so for validation and test"
+        splits = {"train": "train"} if self.splits is None else self.splits
+        if not {"train"} <= splits.keys() <= {"train", "validation", "test"} or len({*splits.values()}) < len(splits):
+            requirement = "must name the split for train, and may name other splits for validation and test"
             raise _Mistake("data.splits", requirement, self.splits)
 
     def _check_columns(self) -> None:
@@ -329,10 +330,10 @@ def parse_params(tree: Any, path: Path = PARAMS) -> Params:
         mistakes = sorted(error.errors(include_url=False), key=lambda mistake: mistake["type"] != "extra_forbidden")
         # For a union, pydantic reports a mistake for each type. The deepest one is in an entry of the value.
         same_key = [mistake for mistake in mistakes if mistake["loc"][:2] == mistakes[0]["loc"][:2]]
-        raise UserError(f"{path}: {_explain(max(same_key, key=lambda mistake: len(mistake['loc'])))}") from None
+        raise UserError(f"{path}: {_mistake_message(max(same_key, key=lambda mistake: len(mistake['loc'])))}") from None
 
 
-def _explain(mistake: Mapping[str, Any]) -> str:
+def _mistake_message(mistake: Mapping[str, Any]) -> str:
     """Describe a mistake that pydantic reports: the key, pydantic's sentence, the value, and a suggestion."""
     names: list[str] = []
     model: Any = Params

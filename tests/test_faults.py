@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import explain
+from pipeline.cli import error_reason
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ def explained(fail: Callable[[], Any]) -> str:
     """Return the line that a command prints for the error that a function raises."""
     with pytest.raises(Exception) as error:
         fail()
-    line = explain(error.value)
+    line = error_reason(error.value)
     assert line is not None and "\n" not in line, error.value
     return line
 

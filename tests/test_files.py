@@ -49,6 +49,7 @@ def test_shards_must_have_the_same_columns() -> None:
 BAD_FILES: dict[str, tuple[dict[str, str | bytes], list[str]]] = {
     "a missing column": ({"train.csv": csv(FEW, "text,lable")}, ["train.csv", '"label"', 'mean "lable"']),
     "two files for a split": ({"train.csv": CSV, "train.tsv": CSV}, ["data/custom", "train.csv, train.tsv"]),
+    "a shard in two formats": ({"train-00000-of-00002.csv": CSV, "train-00000-of-00002.tsv": CSV}, ["shards"]),
     "two names of a split": ({"train.csv": CSV, "dev.csv": CSV, "val.csv": CSV}, ["dev.csv, val.csv"]),
     "no train file": ({"my.csv": CSV}, ["data.directory", "train.csv", "It has: my.csv"]),
     "a directory for each label": ({"pos/1.txt": "Great", "neg/1.txt": "Awful"}, ["train.csv", "It has: neg, pos"]),

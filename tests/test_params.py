@@ -103,8 +103,8 @@ def test_a_file_without_usable_parameters_is_reported(tmp_path: Path) -> None:
 def test_a_dataset_of_the_hub_needs_an_owner_a_commit_and_a_split_to_train_on(tmp_path: Path) -> None:
     pinned = {"data.task": "hub", "data.dataset": f"owner/name@{'0' * 40}"}
     load_params(params_file(tmp_path, pinned))
-    mistakes = [("dataset", "owner/name@main"), ("dataset", f"imdb@{'0' * 40}"), ("splits", "{test: validation}")]
-    for key, text in mistakes:
+    datasets, splits = ["owner/name@main", f"imdb@{'0' * 40}"], ["{test: validation}", "{train: all, test: all}"]
+    for key, text in [("dataset", name) for name in datasets] + [("splits", names) for names in splits]:
         assert f" data.{key} " in rejection(params_file(tmp_path, {**pinned, f"data.{key}": text}))
 
 

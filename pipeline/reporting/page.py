@@ -86,39 +86,49 @@ def _pictures(results: Results) -> Iterator[tuple[str, Markup, str]]:
 
 def _sections(results: Results) -> Iterator[Section]:
     task, split = results.task, results.task.verdict_split
-    predictions, details = results.predictions[split], results.diagnostics[split]
-    note = f"A 95% interval is a plausible range for the score on many more {task.noun}, but not with other seeds."
-    for metric in [METRICS[name] for name in details["scores"]]:
-        note += f" {metric.title[0].upper()}{metric.title[1:]} is {metric.meaning}."
-    yield Section("Scores", "", [table(score_table(results), "In percent, except for errors")], note=note)
-    body = [table(_epochs(results), "The scores are those on validation", "{:.4f}".format)]
-    picture = charts.losses(results.history, results.training["kept_epoch"])
-    yield Section("Learning", findings.learning(results), body, picture)
+    meanings = f"A 95% interval is a plausible range for the score on many more {task.noun}, but not with other seeds."
+    for metric in [METRICS[name] for name in results.diagnostics[split]["scores"]]:
+        meanings += f" {metric.title[0].upper()}{metric.title[1:]} is {metric.meaning}."
+    yield Section("Scores", "", [table(score_table(results), "In percent, except for errors")], note=meanings)
+    epochs = table(_epochs(results), "The scores are those on validation", "{:.4f}".format)
+    losses = charts.losses(results.history, results.training["kept_epoch"])
+    yield Section("Learning", findings.learning(results), [epochs], losses)
     if task.is_regression:
-        yield Section("Errors", findings.errors(results), [], charts.errors(predictions.predicted - predictions.labels))
+        errors = results.predictions[split].predicted - results.predictions[split].labels
+        yield Section("Errors", findings.errors(results), [], charts.errors(errors))
     else:
-        scores = results.classes.rename(columns={"n": task.noun, "f1": "F1"}).astype({task.noun: int})
-        body = [table(scores, f"In percent, on {split}", METRICS["f1_macro"].format)]
-        yield Section("Labels" if task.is_multi_label else "Confusion", findings.classes(results), body)
-        lowest_confidence = 0.5 if task.binary or task.is_multi_label else 0.0
-        picture = charts.plot("reliability", reliability(predictions), lowest_confidence)
-        note = "Confidence is the probability of the prediction. On the dashed line, it is equal to the accuracy. "
-        note += findings.certain_predictions(results)
-        yield Section("Calibration", findings.calibration(results), [], picture, note=note)
-    slices, name = score_slices(task, predictions), slice_metric(task)
+        class_scores = results.classes.rename(columns={"n": task.noun, "f1": "F1"}).astype({task.noun: int})
+        classes = table(class_scores, f"In percent, on {split}", METRICS["f1_macro"].format)
+        yield Section("Labels" if task.is_multi_label else "Confusion", findings.classes(results), [classes])
+        yield _calibration(results)
+    yield _slices(results)
+    yield _mistakes(results)
+    data_note = "Two texts count as the same if they differ only in case, spaces and ASCII punctuation."
+    yield Section("Data", "", [table(_data_table(results), "The rows of each split")], note=data_note)
+    versions = Markup("<details><summary>All versions and parameters</summary><pre>{}</pre></details>")
+    yield Section("Versions", "", [versions.format(json.dumps(results.provenance, indent=2))])
+
+
+def _calibration(results: Results) -> Section:
+    task = results.task
+    lowest_confidence = 0.5 if task.binary or task.is_multi_label else 0.0
+    picture = charts.plot("reliability", reliability(results.predictions[task.verdict_split]), lowest_confidence)
+    note = "Confidence is the probability of the prediction. On the dashed line, it is equal to the accuracy. "
+    note += findings.certain_predictions(results)
+    return Section("Calibration", findings.calibration(results), [], picture, note=note)
+
+
+def _slices(results: Results) -> Section:
+    task, split = results.task, results.task.verdict_split
+    slices, name = score_slices(task, results.predictions[split]), slice_metric(task)
     judged = slices[slices["verdict"] != TOO_FEW].sort_values("value", ascending=METRICS[name].sign > 0, kind="stable")
     worst = judged[:_MAX_SLICES].set_index("slice")
-    picture = charts.scores(worst, name, details["scores"][name]) if len(worst) else Markup()
+    picture = charts.scores(worst, name, results.diagnostics[split]["scores"][name]) if len(worst) else Markup()
     columns = {"n": task.noun, "value": METRICS[name].title, "low": "95% from", "high": "to"}
     rows = slices.set_index(["criterion", "slice"]).rename(columns=columns)
     body = [table(rows, f"Slices of {split}, with 95% intervals", METRICS[name].format)]
     note = "F1 is higher in a slice with more examples of the positive class." if task.metrics[0] == "f1" else ""
-    yield Section("Slices", findings.slices(results, slices), body, picture, note=note)
-    yield _mistakes(results)
-    note = "Two texts count as the same if they differ only in case, spaces and ASCII punctuation."
-    yield Section("Data", "", [table(_data_table(results), "The rows of each split")], note=note)
-    folded = Markup("<details><summary>All versions and parameters</summary><pre>{}</pre></details>")
-    yield Section("Versions", "", [folded.format(json.dumps(results.provenance, indent=2))])
+    return Section("Slices", findings.slices(results, slices), body, picture, note=note)
 
 
 def table(rows: pd.DataFrame, caption: str, float_format: Callable[[float], str] | None = None) -> Markup:

@@ -1,4 +1,4 @@
-"""Examine a corpus: drop the rows that must not be used, and make the data card."""
+"""Prepare a corpus: take a fold and drop leaked rows. Then examine it: count its rows, and make the data card."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,68 +31,75 @@ _LEAKS = {
 }
 
 
-class Examined(NamedTuple):
-    """A corpus without the rows that must not be used, and what a user should see of it.
+class Examination(NamedTuple):
+    """What a user should see of a corpus before training.
 
     Attributes:
         leakage: For each pair of a later and an earlier split, which rows of the later one are also in the earlier one.
         lines: The first rows and the label table, for a terminal.
     """
 
-    task: Task
-    splits: dict[str, pd.DataFrame]
     leakage: dict[tuple[str, str], pd.DataFrame]
     card: DataCard
     lines: list[str]
 
 
-def examine(corpus: Corpus, params: DataParams) -> Examined:
-    """Take a fold, drop leaked rows, and make the data card.
+def prepare(corpus: Corpus, params: DataParams) -> Corpus:
+    """Take a fold if `split.fold` names one, and drop the leaked rows of train if `on_leakage` is "drop".
 
     Raises:
-        UserError: A split would be empty, train would have only one class, or `on_leakage` is "error".
+        UserError: A split would be empty, train would have only one class, or rows leaked and `on_leakage` is "error".
     """
     if params.split.fold:
-        _require_rows(corpus.splits, corpus.task)
+        _require_rows(corpus)
         corpus = take_fold(corpus, params.split)
-    task, splits, warnings = corpus.task, {**corpus.splits}, [*corpus.warnings]
-    hashes = {split: hash_rows(rows, task.text_columns) for split, rows in splits.items()}
-    leaked = hashes[TRAIN]["row"].isin(np.concatenate([hashes[split]["row"] for split in task.predicted_splits]))
-    if leaked.any() and params.on_leakage != "warn":
-        description = f"rows that are also in validation or test: {describe_rows(splits[TRAIN], leaked)}"
-        if params.on_leakage == "error":
-            raise UserError(f"train has {description}. Remove them, or set data.on_leakage=drop.")
-        warnings.append(f"train: dropped {description}")
-        splits[TRAIN], hashes[TRAIN] = splits[TRAIN][~leaked], hashes[TRAIN][~leaked]
-    _require_rows(splits, task)
+    if params.on_leakage != "warn":
+        corpus = _without_leaked_rows(corpus, params.on_leakage)
+    _require_rows(corpus)
+    return corpus
+
+
+def examine(corpus: Corpus) -> Examination:
+    """Count the rows, the labels, the duplicates and the leaked rows of a corpus, and make the data card."""
+    hashes = {split: hash_rows(rows, corpus.task.text_columns) for split, rows in corpus.splits.items()}
     leakage = {
         (later, earlier): flag_leakage(hashes[later], hashes[earlier])
-        for earlier, later in combinations(task.splits, 2)
+        for earlier, later in combinations(corpus.task.splits, 2)
     }
-    card = _make_card(task, splits, hashes, leakage, warnings)
-    return Examined(task, splits, leakage, card, _describe(task, splits, card))
+    card = _make_card(corpus, hashes, leakage)
+    return Examination(leakage, card, _describe(corpus, card))
 
 
-def _require_rows(splits: dict[str, pd.DataFrame], task: Task) -> None:
+def _without_leaked_rows(corpus: Corpus, on_leakage: str) -> Corpus:
+    """Drop the rows of train that are also in validation or test. Raises UserError if `on_leakage` is "error"."""
+    hashes = {split: hash_rows(rows, corpus.task.text_columns)["row"] for split, rows in corpus.splits.items()}
+    train, leaked = corpus.splits[TRAIN], hashes.pop(TRAIN).isin(np.concatenate([*hashes.values()]))
+    if not leaked.any():
+        return corpus
+    description = f"rows that are also in validation or test: {describe_rows(train, leaked)}"
+    if on_leakage == "error":
+        raise UserError(f"train has {description}. Remove them, or set data.on_leakage=drop.")
+    splits, warning = {**corpus.splits, TRAIN: train[~leaked]}, f"train: dropped {description}"
+    return replace(corpus, splits=splits, warnings=[*corpus.warnings, warning])
+
+
+def _require_rows(corpus: Corpus) -> None:
     """Raise UserError if a split has no rows, or train has only one class."""
     remedy = "Change data.split, data.on_missing or data.on_leakage, or add rows."
-    for split, rows in splits.items():
+    for split, rows in corpus.splits.items():
         if rows.empty:
             raise UserError(f"{split} would have no rows. {remedy}")
-    if task.is_single_label and splits[TRAIN]["label"].nunique() < 2:
+    if corpus.task.is_single_label and corpus.splits[TRAIN]["label"].nunique() < 2:
         raise UserError(f"train would have only one class. {remedy}")
 
 
 def _make_card(
-    task: Task,
-    splits: Mapping[str, pd.DataFrame],
-    hashes: Mapping[str, pd.DataFrame],
-    leakage: Mapping[tuple[str, str], pd.DataFrame],
-    warnings: list[str],
+    corpus: Corpus, hashes: Mapping[str, pd.DataFrame], leakage: Mapping[tuple[str, str], pd.DataFrame]
 ) -> DataCard:
-    """Return the data card. Its warnings are the given ones, followed by the new ones. Duplicates come last."""
-    cards, leaks, warnings, duplicates = {}, [], [*warnings], []
-    for split, rows in splits.items():
+    """Return the data card. Its warnings are those of the corpus, followed by the new ones. Duplicates come last."""
+    task, train = corpus.task, corpus.splits[TRAIN]
+    cards, leaks, warnings, duplicates = {}, [], [*corpus.warnings], []
+    for split, rows in corpus.splits.items():
         flags = flag_duplicates(hashes[split])
         lengths = rows[task.text_columns].apply(lambda column: column.str.len())
         is_half_empty = (lengths == 0).any(axis=1)
@@ -115,22 +122,23 @@ def _make_card(
         leaks.append(leak)
         for name, text in _LEAKS.items():
             if flags[name].any() and (name != "texts" or leak.texts != leak.rows):
-                rows = describe_rows(splits[later], flags[name])
-                warnings.append(f"{later} has {text.format(earlier)}: {rows}")
+                shared = describe_rows(corpus.splits[later], flags[name])
+                warnings.append(f"{later} has {text.format(earlier)}: {shared}")
     rare = [number for number, count in enumerate(cards[TRAIN].labels) if count < _MIN_ROWS]
     if rare:
-        labels = np.array(splits[TRAIN]["label"].tolist())
-        names = listing(literal(task.labels[number]) + _first_row(splits[TRAIN], labels, number) for number in rare)
+        labels = np.array(train["label"].tolist())
+        names = listing(literal(task.labels[number]) + _first_row(train, labels, number) for number in rare)
         count = f"{len(rare)} of {len(task.labels)} labels ({len(rare) / len(task.labels):.1%})"
         warnings.append(f"train has fewer than {_MIN_ROWS} rows for {count}: {names}")
     return DataCard(splits=cards, leakage=leaks, warnings=[*warnings, *duplicates])
 
 
-def _describe(task: Task, splits: Mapping[str, pd.DataFrame], card: DataCard) -> list[str]:
+def _describe(corpus: Corpus, card: DataCard) -> list[str]:
     """Return the first rows of train and the label table as lines for a terminal."""
+    task = corpus.task
     quoted = replace(task, labels=[literal(label) for label in task.labels])
     lines = ["First rows of train:"]
-    for row in splits[TRAIN].head(_FIRST_ROWS).to_dict("records"):
+    for row in corpus.splits[TRAIN].head(_FIRST_ROWS).to_dict("records"):
         texts = " | ".join(literal(row[name]) for name in task.text_columns)
         lines.append(f"  {texts} -> {quoted.format_label(row['label'], separator=', ', if_empty='no label')}")
     return [*lines, "", *aligned(label_table(task, card), "right")]

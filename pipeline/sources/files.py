@@ -35,7 +35,7 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
             raise UserError(f'{name} is not tracked, so this experiment would not use it. Run "dvc add {name}".')
     files, ignored = _files_by_split(directory)
     for split, paths in files.items():
-        if {_stem_and_count(path)[1] for path in paths} != {len(paths)}:
+        if {_stem_and_count(path)[1] for path in paths} != {len(paths)} or len({*map(data_stem, paths)}) < len(paths):
             names = listing(path.name for path in paths)
             raise UserError(f"{directory} must have one file for {split}, or all of its shards, but it has: {names}.")
     if TRAIN not in files:

@@ -23,7 +23,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
-from pipeline.sources.tables import Table
+from pipeline.sources.tables import LONE_SURROGATE, Table
 
 # The metrics of each problem type. Verdicts are based on the first one.
 DEFAULT_METRICS = {
@@ -91,11 +91,13 @@ def read_labels(tables: Mapping[str, Table], params: DataParams) -> Labels:
             raise UserError("data.id2label names classes, but the problem is a regression. Set one of them to null.")
         return Labels(problem_type, [], {split: _encode(column, _target) for split, column in labels.items()})
     several = problem_type == "multi_label_classification"
-    if several and len(columns) == 1:
-        columns = [str(position) for position in range(_vector_length(train))] or columns
-    if len(columns) > 1:
-        labels = {split: _encode(column, partial(_ones, names=columns)) for split, column in labels.items()}
-    names = _names([label for label in labels[TRAIN] if label is not None], schema, columns, id2label)
+    # The labels that the numbers in a list of 0 and 1 stand for. Empty if the labels have another form.
+    vector_labels = columns if len(columns) > 1 else []
+    if several and not vector_labels:
+        vector_labels = [str(position) for position in range(_vector_length(train))]
+    if vector_labels:
+        labels = {split: _encode(column, partial(_ones, names=vector_labels)) for split, column in labels.items()}
+    names = _names(labels[TRAIN].dropna(), schema, columns[0], vector_labels, id2label)
     numbers = {label: number for number, label in enumerate(names)}
     encode = partial(_class_number, numbers=numbers, several=several)
     encoded = {split: _encode(column, encode) for split, column in labels.items()}
@@ -161,20 +163,20 @@ def _infer(train: Sequence[Any], columns: Sequence[str], named: bool) -> Problem
 
 
 def _names(
-    train: Sequence[Any], schema: Sequence[str], columns: Sequence[str], id2label: dict[str, str]
+    train: Sequence[Any], schema: Sequence[str], column: str, vector_labels: Sequence[str], id2label: dict[str, str]
 ) -> dict[str, str]:
     """Return the name of each class or label, in the order of the model's outputs."""
-    if len(columns) > 1 and id2label and id2label.keys() != {*columns}:
-        raise UserError(f"data.id2label must name the labels {listing(columns)}, got {listing(id2label)}.")
-    if len(columns) > 1 or id2label:
-        return id2label or dict(zip(columns, columns, strict=True))
+    if vector_labels and id2label and id2label.keys() != {*vector_labels}:
+        raise UserError(f"data.id2label must name the labels {listing(vector_labels)}, got {listing(id2label)}.")
+    if vector_labels or id2label:
+        return id2label or dict(zip(vector_labels, vector_labels, strict=True))
     counts = Counter(item for label in train for item in (label if isinstance(label, list) else [label]))
-    column = f'data.label_column_name: "{columns[0]}"'
+    key = f'data.label_column_name: "{column}"'
     if len(counts) < (1 if any(isinstance(label, list) for label in train) else 2):
-        raise UserError(f"{column} is always {literal(next(iter(counts), ''))} in train. Name another column.")
+        raise UserError(f"{key} is always {literal(next(iter(counts), ''))} in train. Name another column.")
     if len(counts) > _MAX_CLASSES or (len(counts) > _MAX_INTEGERS and len(train) < 2 * len(counts)):
         raise UserError(
-            f"{column} has {len(counts):,} different labels in {len(train):,} rows ({listing(counts, 3)}), which are "
+            f"{key} has {len(counts):,} different labels in {len(train):,} rows ({listing(counts, 3)}), which are "
             "too many for classes. Name the column that has the labels, or set data.problem_type to regression."
         )
     if schema:
@@ -241,7 +243,8 @@ def _class_number(label: Any, numbers: Mapping[str, int], several: bool) -> Any:
         form = "a list of labels" if several else "a single label"
         raise ValueError(f"It must be {form}, as data.problem_type or the labels of train say. Correct it.")
     items = label if several else [label]
-    "".join(items).encode()  # Half of a UTF-16 pair, which JSON can contain, is a ValueError.
+    if any(map(LONE_SURROGATE.search, items)):
+        raise ValueError("It has half of a surrogate pair, which is not text. Correct it.")
     if unknown := next((item for item in items if item not in numbers), None):
         raise ValueError(
             f"{literal(unknown)} is not a label of train or data.id2label ({listing(numbers)}). Correct it, or list "

@@ -26,7 +26,7 @@ from pipeline.sources.file_format import DEFAULT_FORMAT, DELIMITERS, FileFormat
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 _WRITABLE = (".csv", ".tsv", ".jsonl", ".parquet")
 _SUFFIXES = re.compile(rf"({'|'.join(map(re.escape, FORMATS))})(\.gz)?$", re.IGNORECASE)
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can contain but UTF-8 cannot
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can contain but UTF-8 cannot
 
 csv.field_size_limit(10_000_000)  # By default, a field has at most 131,072 characters.
 datasets.disable_progress_bars()
@@ -59,7 +59,7 @@ class Table:
         """Return a column as texts. A missing value is an empty text. Raises UserError for a list or an object."""
         texts = ["" if value is None else str(value) for value in self.rows[name]]
         for place, value, text in zip(self.rows.index, self.rows[name], texts, strict=True):
-            if isinstance(value, (list, dict)) or _LONE_SURROGATE.search(text):
+            if isinstance(value, (list, dict)) or LONE_SURROGATE.search(text):
                 raise UserError(f'{place}: "{name}" is {literal(value)}, which is not text. Correct it.')
         return pd.Series(texts, self.rows.index, dtype=object, name=name)
 
