@@ -81,9 +81,11 @@ def init(source: str, options: Namespace) -> None:
     if is_in_place:
         _print(f'If a file in {CUSTOM} is new or has changed, first run "dvc add" on it, to keep it out of git.')
     _print("Next:", f'  {"" if is_hub else f"git add {CUSTOM} && "}git commit -am "My data"', "  dvc repro")
+    count = sum(map(len, corpus.splits.values()))
+    more_epochs = " -S train.epochs=20" if count < 1000 else ""
     _print("A small model gives you a first result in a fraction of the time. Instead of dvc repro:")
-    _print("  dvc exp run -S model.checkpoint=sentence-transformers/all-MiniLM-L6-v2 -S train.lr=1e-4")
-    if (count := sum(map(len, corpus.splits.values()))) < 1000:
+    _print(f"  dvc exp run -S model.checkpoint=sentence-transformers/all-MiniLM-L6-v2 -S train.lr=1e-4{more_epochs}")
+    if count < 1000:
         _print(f"With {count} rows, the test score says little. Then try python -m pipeline.folds (docs/folds.md).")
 
 
