@@ -100,6 +100,7 @@ BAD: dict[str, tuple[str, str | bytes, str]] = {
     "a byte that is not UTF-8": ("a.csv", QUOTED.encode() + b"fr\xfch,a\n", r"^a\.csv line 4 .*0xfc.*data\.encoding"),
     "UTF-16": ("a.csv", QUOTED.encode("utf-16"), r"^a\.csv line 1 .*0xff.*data\.encoding"),
     "half a gzip file": ("a.csv.gz", gzip.compress(QUOTED.encode())[:-9], r"^a\.csv\.gz .*gzip"),
+    "a gzip file with other bytes": ("a.csv.gz", gzip.compress(b"")[:10] + b"\xff" * 9, r"^a\.csv\.gz .*gzip"),
     "a broken line": ("a.jsonl", "{}\n\n{'a': 1}\n", r"^a\.jsonl line 3 is not valid JSON"),
     "a line without an object": ("a.jsonl", '{"a": 1}\n1\n', r"^a\.jsonl line 2: .*object.*got 1\."),
     "half a list": ("a.json", '[{"a": 1}, ', r"^a\.json is not valid JSON"),

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -115,7 +116,7 @@ def concat(tables: Sequence[Table]) -> Table:
 def _decompress(path: Path, content: bytes) -> bytes:
     try:
         return gzip.decompress(content)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a complete gzip file ({error}). Write it again.") from None
 
 
