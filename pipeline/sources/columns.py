@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from pipeline.core.messages import UserError, log
+from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import aligned, listing
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
@@ -62,12 +62,6 @@ def describe_columns(columns: Sequence[Column]) -> list[str]:
         examples.append(", ".join(repr(value[:_WIDTH]) for value in column.values.iloc[:3]))
     lines = [f"{line}  " for line in aligned(cells, "right")]
     return [line + _shorten(text, _WIDTH - len(lines[0])) for line, text in zip(lines, examples, strict=True)]
-
-
-def log_columns(table: Table) -> None:
-    """Log what `describe_columns` returns."""
-    for line in [*describe_columns(read_columns(table)), ""]:
-        log.info("%s", line)
 
 
 def _shorten(text: str, width: int) -> str:

@@ -11,7 +11,6 @@ from pipeline.core.messages import UserError, log, one_line
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing, quoted
 from pipeline.params import DataParams
-from pipeline.sources.columns import log_columns
 from pipeline.sources.corpus import Corpus, make_corpus, published_origin
 from pipeline.sources.fetch import download_file, hub_errors
 from pipeline.sources.file_format import DELIMITERS, FileFormat
@@ -25,7 +24,6 @@ def load_hub(params: DataParams) -> Corpus:
     """Load data.dataset, and make the splits that it does not have. Raises UserError if that is not possible."""
     dataset = params.dataset or ""  # `DataParams` checks its form.
     tables = load_tables(dataset, params.config, params.splits)
-    log_columns(tables[TRAIN])
     corpus = make_corpus(tables, params, {})
     name, _, revision = dataset.partition("@")
     config = {} if params.config is None else {"config": params.config}

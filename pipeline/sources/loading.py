@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.core.task import TRAIN
 from pipeline.params import DataParams
-from pipeline.sources.columns import log_columns
 from pipeline.sources.corpus import Corpus, make_corpus
 from pipeline.sources.corrections import correct
 from pipeline.sources.demo import load_demo
@@ -33,5 +31,4 @@ def load_custom(params: DataParams) -> Corpus:
     """
     file_format = FileFormat(params.delimiter, params.encoding, params.header)
     tables, sha256 = read_files(find_files(Path(params.directory)), file_format)
-    log_columns(tables[TRAIN])
     return make_corpus(tables, params, {"sha256": sha256})
