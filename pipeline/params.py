@@ -27,8 +27,8 @@ from pipeline.core.task import ProblemType
 from pipeline.core.text import closest_match, did_you_mean, quoted
 from pipeline.core.yaml12 import read_yaml
 
-# Columns that stages and `classify` write.
-_RESERVED_COLUMNS = r"labels?|correct_label|loss|fold|idx|prediction|probability_.*|sample_group|logit_\d+|" + LEAKAGE
+# Columns that stages, `classify` and `suspects` write.
+_RESERVED_COLUMNS = r"labels?|correct_label|loss|fold|idx|prediction|probability(_.*)?|nearest_.*|logit_\d+|" + LEAKAGE
 
 # Fields of transformers' TrainingArguments, and the keys that set them.
 RENAMED = {
@@ -137,8 +137,8 @@ class SplitParams(Section):
 class DataParams(Section):
     """The section `data`.
 
-    `task`, `name`, `on_missing`, `on_leakage`, `corrections`, `split.seed` and `split.fold` are for every task. The
-    other keys describe custom files or a dataset of the Hub.
+    `task`, `name`, `on_missing`, `on_leakage`, `split.seed` and `split.fold` are for every task, and `corrections` is
+    for every task except `demo`. The other keys describe custom files or a dataset of the Hub.
     """
 
     task: Literal["custom", "hub", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]

@@ -23,7 +23,6 @@ from pipeline.params import SplitParams
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.demo import DEMO, load_demo
 from pipeline.sources.folds import take_fold
-from pipeline.sources.splits import GROUP
 from pipeline.suspects import find_suspects
 
 
@@ -34,11 +33,14 @@ def fold(text: str, **changes: object) -> SplitParams:
 TASK = replace(DEMO, text_columns=["text"], predicted_splits=["validation"])
 
 
-def make_corpus(texts: Sequence[object], labels: list[Any], task: Task = TASK, **columns: list[Any]) -> Corpus:
+def make_corpus(
+    texts: Sequence[object], labels: list[Any], task: Task = TASK, groups: list[Any] | None = None, **columns: list[str]
+) -> Corpus:
     """Return a corpus whose validation split has every fourth row."""
     rows = pd.DataFrame({"text": map(str, texts), "label": labels, **columns}, [f"line {n}" for n in range(len(texts))])
     splits = {"train": rows[np.arange(len(rows)) % 4 > 0], "validation": rows[::4]}
-    return Corpus(task, {name: part.assign(idx=np.arange(len(part))) for name, part in splits.items()}, {})
+    splits = {name: part.assign(idx=np.arange(len(part))) for name, part in splits.items()}
+    return Corpus(task, splits, {}, groups=None if groups is None else pd.Series(groups, rows.index).dropna())
 
 
 def splits_by_place(corpus: Corpus) -> dict[str, str]:
@@ -64,8 +66,8 @@ def test_rows_that_share_a_text_or_a_value_of_the_column_are_in_the_same_split()
     # Row 1 has the text of row 0 and the author of row 2, and so on for rows 4 to 7, 8 to 11 and so on.
     authors = [f"author {(number + 1) // 2 if number % 4 else 100 + number}" for number in range(120)]
     labels = 15 * [0, 0, 0, 0, 1, 1, 1, 1]
-    for columns, together in (({}, 2), ({GROUP: authors}, 4)):
-        split_by_place = splits_by_place(take_fold(make_corpus(texts, labels, **columns), fold("1/3")))
+    for values, together in ((None, 2), (authors, 4)):
+        split_by_place = splits_by_place(take_fold(make_corpus(texts, labels, groups=values), fold("1/3")))
         groups = [
             {split_by_place[f"line {n}"] for n in range(first, first + together)} for first in range(0, 120, together)
         ]
@@ -126,7 +128,7 @@ NO_FOLDS: dict[str, tuple[Corpus, SplitParams, str]] = {
         make_corpus(range(20), TWO, replace(TASK, name="custom")), fold("1/5", type="datetime"), r"data\.split\.type",
     ),
     "validation without groups": (
-        make_corpus(range(20), TWO, **{GROUP: 5 * [None, "a", "b", "c"]}), fold("1/2"), r"data\.split\.column",
+        make_corpus(range(20), TWO, groups=5 * [None, "a", "b", "c"]), fold("1/2"), r"data\.split\.column",
     ),
 }  # fmt: skip
 

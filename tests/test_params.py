@@ -109,7 +109,7 @@ def test_a_dataset_of_the_hub_needs_an_owner_a_commit_and_a_split_to_train_on(tm
 
 
 def test_a_column_with_a_name_that_a_stage_needs_is_rejected() -> None:
-    for column in ("labels", "prediction"):
+    for column in ("labels", "prediction", "probability", "nearest_text"):
         with pytest.raises(UserError, match=rf"data\.text_column_names .*{column}"):
             data_params(task="custom", text_column_names=[column], label_column_name="category")
 

@@ -34,6 +34,7 @@ class Corpus:
         origin: The entries of source.json.
         warnings: What the user should know about the data.
         dropped: The number of rows that were dropped because they have no text or no label.
+        groups: With the split type "group" and a column, the group of each row that the source has in train.
     """
 
     task: Task
@@ -41,6 +42,7 @@ class Corpus:
     origin: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     dropped: int = 0
+    groups: pd.Series | None = None
 
 
 def make_corpus(tables: Mapping[str, Table], params: DataParams, origin: dict[str, Any]) -> Corpus:
@@ -81,7 +83,8 @@ def make_corpus(tables: Mapping[str, Table], params: DataParams, origin: dict[st
         warnings = [f"labels that differ only in case or spaces: {names}", *warnings]
     dropped = sum(map(len, splits.values())) - sum(map(len, complete.values()))
     complete |= split_train(complete[TRAIN], split_values, fractions, params.split, task)
-    return Corpus(task, {split: complete[split] for split in task.splits}, origin, warnings, dropped)
+    groups = split_values if params.split.type == "group" else None
+    return Corpus(task, {split: complete[split] for split in task.splits}, origin, warnings, dropped, groups)
 
 
 def _columns_to_read(split: str, params: DataParams, table: Table) -> list[str]:

@@ -12,7 +12,7 @@ from pipeline.core.task import TRAIN
 from pipeline.params import SplitParams
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.duplicates import hash_rows
-from pipeline.sources.splits import GROUP, connected, groups_by_text, label_strata
+from pipeline.sources.splits import connected, groups_by_text, label_strata
 
 _MAX_PARTS = 10  # of the other rows; one of them is validation
 
@@ -32,7 +32,7 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
         raise UserError("data.split.type is datetime, but a model of a fold would learn from later rows. Change it.")
     number, k = map(int, str(split.fold).split("/"))
     rows = labeled_rows(corpus)
-    groups = _groups(rows, corpus.task.text_columns)
+    groups = _groups(rows, corpus)
     labels = label_strata(rows["label"], corpus.task.problem_type)
     folds = _fold_numbers(groups, labels, k, split.seed)
     for label in np.unique(labels) if corpus.task.is_single_label else ():
@@ -66,14 +66,15 @@ def labeled_rows(corpus: Corpus) -> pd.DataFrame:
     return pd.concat([train, validation]).sort_values("idx")
 
 
-def _groups(rows: pd.DataFrame, text_columns: list[str]) -> NDArray[np.int32]:
-    """Return the number of each row's group. Rows are connected by a shared text, or by a value of `GROUP`."""
-    by_text = pd.Series(groups_by_text(hash_rows(rows, text_columns)))
-    if GROUP not in rows:
+def _groups(rows: pd.DataFrame, corpus: Corpus) -> NDArray[np.int32]:
+    """Return the number of each row's group. Rows are connected by a shared text, or by a value of `corpus.groups`."""
+    by_text = pd.Series(groups_by_text(hash_rows(rows, corpus.task.text_columns)))
+    if corpus.groups is None:
         return connected([by_text])
-    if rows[GROUP].isna().any():
+    groups = corpus.groups.reindex(rows.index)
+    if groups.isna().any():
         raise UserError("data.split.fold: data.split.column is only read for train. Move the validation rows there.")
-    return connected([by_text, rows[GROUP]])
+    return connected([by_text, groups])
 
 
 def _fold_numbers(groups: NDArray[np.int32], labels: NDArray[np.int64], k: int, seed: int) -> NDArray[np.int64]:

@@ -18,8 +18,6 @@ from pipeline.sources.files import SPLIT_ALIASES, SPLITS
 
 SplitNames = NDArray[np.object_]  # the name of each row's split
 
-GROUP = "sample_group"  # a column of train with the split type "group": the value of data.split.column
-
 
 def split_fractions(params: DataParams, files: Collection[str], values: pd.Series | None) -> dict[str, float]:
     """Return which fraction of train's rows goes to train, and to each other split that is made from them.
@@ -79,8 +77,6 @@ def split_train(
         fractions: The fraction of the rows for each split, including train.
     """
     values = None if values is None else values.loc[train.index]
-    if split.type == "group" and values is not None:
-        train = train.assign(**{GROUP: values})
     names = _assign(train, values, fractions, split, task) if len(fractions) > 1 else np.full(len(train), TRAIN)
     if split.type == "datetime" and values is not None:
         ranges = [f"{name} from {values[names == name].min()} to {values[names == name].max()}" for name in fractions]
