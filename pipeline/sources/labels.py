@@ -11,10 +11,11 @@ it.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -79,25 +80,29 @@ def read_labels(tables: Mapping[str, Table], params: DataParams) -> Labels:
         UserError: A label has another form, is not a label of train, or does not fit data.id2label.
     """
     columns, id2label = label_columns(params), _id2label(params)
-    labels = {split: _read_column(table, columns, params.label_separator) for split, table in tables.items()}
-    train = [label for label in labels[TRAIN] if label is not None]
-    schema = [_label(name) for name in tables[TRAIN].classes.get(columns[0], [])]
-    if "test" in labels and _are_unknown(labels["test"], [*train, *id2label]):
+    cells = {split: _read_cells(table, columns, params.label_separator) for split, table in tables.items()}
+    known = {*chain.from_iterable(map(_items, cells[TRAIN])), *id2label}
+    if "test" in cells and "-1" not in known and {*chain.from_iterable(map(_items, cells["test"]))} <= {"-1"}:
         log.info("test has no labels: each one is empty or -1")
-        del labels["test"]
-    problem_type = params.problem_type or _infer(train, columns, named=bool(id2label or schema))
+        del cells["test"]
+    schema = _items(tables[TRAIN].classes.get(columns[0], []))
+    problem_type = params.problem_type or _infer(cells[TRAIN], columns, named=bool(id2label or schema))
+    several = problem_type == "multi_label_classification"
+    labels = {split: _encode(column, partial(_label, several=several)) for split, column in cells.items()}
     if problem_type == "regression":
         if id2label:
             raise UserError("data.id2label names classes, but the problem is a regression. Set one of them to null.")
         return Labels(problem_type, [], {split: _encode(column, _target) for split, column in labels.items()})
-    several = problem_type == "multi_label_classification"
     # The labels that the numbers in a list of 0 and 1 stand for. Empty if the labels have another form.
     vector_labels = columns if len(columns) > 1 else []
     if several and not vector_labels:
-        vector_labels = [str(position) for position in range(_vector_length(train))]
+        vector_labels = [str(position) for position in range(_vector_length(labels[TRAIN].dropna()))]
     if vector_labels:
+        if id2label and id2label.keys() != {*vector_labels}:
+            raise UserError(f"data.id2label must name the labels {listing(vector_labels)}, got {listing(id2label)}.")
         labels = {split: _encode(column, partial(_ones, names=vector_labels)) for split, column in labels.items()}
-    names = _names(labels[TRAIN].dropna(), schema, columns[0], vector_labels, id2label)
+    train = labels[TRAIN].dropna()
+    names = id2label or {name: name for name in vector_labels or _names(train, several, schema, columns[0])}
     numbers = {label: number for number, label in enumerate(names)}
     encode = partial(_class_number, numbers=numbers, several=several)
     encoded = {split: _encode(column, encode) for split, column in labels.items()}
@@ -106,48 +111,50 @@ def read_labels(tables: Mapping[str, Table], params: DataParams) -> Labels:
     return Labels(problem_type, list(names.values()), encoded)
 
 
-def _read_column(table: Table, columns: Sequence[str], separator: str | None) -> pd.Series:
-    """Return the label of each row: a text, a list of texts, or None if it is missing."""
+def _read_cells(table: Table, columns: Sequence[str], separator: str | None) -> pd.Series:
+    """Return the cell of each row. It is a list if there may be several labels."""
     index = table.rows.index
     if columns[0] not in table.rows:  # Only test may lack labels.
-        return pd.Series([None] * len(index), index, dtype=object)
-    if len(columns) == 1:
-        cells = table.rows[columns[0]]
-        if separator is not None:
-            cells = [[item for item in text.split(separator) if item.strip()] for text in table.texts(columns[0])]
-        return pd.Series([_label(cell) for cell in cells], index, dtype=object)
-    rows = [[_label(cell) for cell in row] for row in zip(*(table.rows[name] for name in columns), strict=True)]
-    return pd.Series([None if None in row else row for row in rows], index, dtype=object)
+        return pd.Series("", index, dtype=object)
+    if len(columns) > 1:
+        rows = zip(*(table.rows[name] for name in columns), strict=True)
+        return pd.Series([None if "" in map(_spelling, row) else list(row) for row in rows], index, dtype=object)
+    if separator is None:
+        return table.rows[columns[0]]
+    return table.texts(columns[0]).map(lambda text: [item for item in text.split(separator) if item.strip()])
 
 
-def _label(value: Any) -> Any:
-    """Return a label as text, a list of labels, or None if it is missing."""
-    if not isinstance(value, list):
-        return _spelling(value)
-    labels = [label for label in map(_spelling, value) if label is not None]
-    return labels if labels or not value else None  # `datasets` writes a list of -1 if the classes are unknown.
+def _items(cell: Any) -> list[str]:
+    """Return the labels in a cell as texts, without missing ones."""
+    values = cell if isinstance(cell, list) else [cell]
+    return [item for item in map(_spelling, values) if item]
 
 
-def _spelling(value: Any) -> str | None:
-    """Return a label as text, with the same spelling for 1 and 1.0, or None if it is missing."""
+def _spelling(value: Any) -> str:
+    """Return a label as text, with the same spelling for 1 and 1.0. The text is empty if the label is missing."""
     text = f"{value:f}" if isinstance(value, Decimal) else "" if value is None else str(value).strip()
     whole = _WHOLE_FLOAT.fullmatch(text)  # pandas writes 1 as 1.0 if another value is missing.
-    return (whole[1] if whole else text) or None
+    return whole[1] if whole else text
 
 
-def _are_unknown(test: pd.Series, known: Iterable[Any]) -> bool:
-    """Return whether each label of test is missing, -1, or a list with nothing else, and -1 is not a known label."""
-    unknown = all(label in (None, "-1") or (isinstance(label, list) and {*label} <= {"-1"}) for label in test)
-    return unknown and "-1" not in known
+def _label(cell: Any, several: bool) -> str | list[str] | None:
+    """Return the label in a cell, or the list of its labels if there are several. None means that it is missing."""
+    items = _items(cell)
+    if not items and cell != []:  # `datasets` writes a list of -1 if the classes are unknown.
+        return None
+    if isinstance(cell, list) != several:
+        form = "a list of labels" if several else "a single label"
+        raise ValueError(f"It must be {form}, as data.problem_type or the labels of train say. Correct it.")
+    return items if several else items[0]
 
 
-def _infer(train: Sequence[Any], columns: Sequence[str], named: bool) -> ProblemType:
+def _infer(train: pd.Series, columns: Sequence[str], named: bool) -> ProblemType:
     name = ", ".join(f'"{column}"' for column in columns)
     problem_type: ProblemType = "single_label_classification"
-    if any(isinstance(label, list) for label in train):
+    if any(isinstance(cell, list) for cell in train):
         problem_type, reason = "multi_label_classification", "several labels per row"
     else:
-        distinct = dict.fromkeys(train)
+        distinct = dict.fromkeys(chain.from_iterable(map(_items, train)))
         values = f"{len(distinct):,} distinct values ({listing(map(literal, distinct), 3)})"
         reason = values
         if not named and all(map(_NUMBER.fullmatch, distinct)):
@@ -162,17 +169,11 @@ def _infer(train: Sequence[Any], columns: Sequence[str], named: bool) -> Problem
     return problem_type
 
 
-def _names(
-    train: Sequence[Any], schema: Sequence[str], column: str, vector_labels: Sequence[str], id2label: dict[str, str]
-) -> dict[str, str]:
-    """Return the name of each class or label, in the order of the model's outputs."""
-    if vector_labels and id2label and id2label.keys() != {*vector_labels}:
-        raise UserError(f"data.id2label must name the labels {listing(vector_labels)}, got {listing(id2label)}.")
-    if vector_labels or id2label:
-        return id2label or dict(zip(vector_labels, vector_labels, strict=True))
-    counts = Counter(item for label in train for item in (label if isinstance(label, list) else [label]))
+def _names(train: pd.Series, several: bool, schema: Sequence[str], column: str) -> list[str]:
+    """Return the classes or labels of train, in the order of the model's outputs."""
+    counts = Counter(chain.from_iterable(train) if several else train)
     key = f'data.label_column_name: "{column}"'
-    if len(counts) < (1 if any(isinstance(label, list) for label in train) else 2):
+    if len(counts) < (1 if several else 2):
         raise UserError(f"{key} is always {literal(next(iter(counts), ''))} in train. Name another column.")
     if len(counts) > _MAX_CLASSES or (len(counts) > _MAX_INTEGERS and len(train) < 2 * len(counts)):
         raise UserError(
@@ -180,9 +181,9 @@ def _names(
             "too many for classes. Name the column that has the labels, or set data.problem_type to regression."
         )
     if schema:
-        return {label: label for label in schema if label in counts}
+        return [label for label in schema if label in counts]
     are_numbers = all(map(_NUMBER.fullmatch, counts))
-    return {label: label for label in sorted(sorted(counts), key=float if are_numbers else str)}  # 1.1 before 1.10
+    return sorted(sorted(counts), key=float if are_numbers else str)  # 1.1 before 1.10
 
 
 def _id2label(params: DataParams) -> dict[str, str]:
@@ -191,7 +192,7 @@ def _id2label(params: DataParams) -> dict[str, str]:
     if isinstance(names, list):
         columns = label_columns(params)
         return dict(zip(columns if len(columns) > 1 else map(str, range(len(names))), names, strict=True))
-    id2label = {_label(label): name for label, name in names.items()}
+    id2label = {_spelling(label): name for label, name in names.items()}
     if len(id2label) < len(names):
         raise UserError(
             f"data.id2label must not name a label twice, such as 1 and 1.0, got {listing(map(literal, names))}."
@@ -199,10 +200,9 @@ def _id2label(params: DataParams) -> dict[str, str]:
     return id2label
 
 
-def _vector_length(train: Iterable[Any]) -> int:
+def _vector_length(lists: pd.Series) -> int:
     """Return the length of lists that have the same length, at least 2, and only contain 0 and 1, or else 0."""
-    lists = [label for label in train if isinstance(label, list)]
-    length = len(lists[0]) if lists else 0
+    length = len(lists.iloc[0]) if len(lists) else 0
     are_vectors = all(len(label) == length and all(item.lower() in _BITS for item in label) for label in lists)
     return length if are_vectors and length > 1 else 0
 
@@ -218,8 +218,8 @@ def _encode(labels: pd.Series, encode: Callable[[Any], Any]) -> pd.Series:
     return pd.Series(encoded, labels.index, dtype=object)
 
 
-def _target(label: Any) -> float:
-    if not isinstance(label, str) or not _NUMBER.fullmatch(label) or abs(float(label)) > _MAX_TARGET:
+def _target(label: str) -> float:
+    if not _NUMBER.fullmatch(label) or abs(float(label)) > _MAX_TARGET:
         raise ValueError(
             f"The labels of a regression must be numbers from -{_MAX_TARGET:g} to {_MAX_TARGET:g}. Correct it, or set "
             "data.problem_type=single_label_classification."
@@ -227,10 +227,8 @@ def _target(label: Any) -> float:
     return float(label)
 
 
-def _ones(label: Any, names: Sequence[str]) -> Any:
-    """Return the names of the positions at which a list has 1 and not 0. A label that is not a list stays."""
-    if not isinstance(label, list):
-        return label
+def _ones(label: list[str], names: Sequence[str]) -> list[str]:
+    """Return the names of the positions at which a list has 1 and not 0."""
     bits = [_BITS.get(item.lower()) for item in label]
     if None in bits or len(bits) != len(names):
         raise ValueError(f"It must have 0 or 1 for each of {listing(names)}. Correct it.")
@@ -239,9 +237,6 @@ def _ones(label: Any, names: Sequence[str]) -> Any:
 
 def _class_number(label: Any, numbers: Mapping[str, int], several: bool) -> Any:
     """Return the number of a class, or for a list of labels, 0 or 1 for each label."""
-    if isinstance(label, list) != several:
-        form = "a list of labels" if several else "a single label"
-        raise ValueError(f"It must be {form}, as data.problem_type or the labels of train say. Correct it.")
     items = label if several else [label]
     if any(map(LONE_SURROGATE.search, items)):
         raise ValueError("It has half of a surrogate pair, which is not text. Correct it.")
