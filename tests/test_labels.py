@@ -135,6 +135,7 @@ def test_every_cell_of_the_label_columns_must_be_0_or_1(files: dict[str, str | b
 UNLABELED: dict[str, tuple[list[Any], list[Any], dict[str, Any]]] = {
     "-1 among classes": ([0, 1], [-1], {}),
     "empty": ([0, 1], [None], {}),
+    "empty, and -1 is a target": ([-1, 0.5], [None], {}),
     "vectors": ([[1, 0], [1, 1]], [[-1, -1]], {}),
     "a separator": (["a;b", "a"], [""], {"label_separator": ";"}),
 }

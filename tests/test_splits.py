@@ -5,10 +5,13 @@ from collections import Counter
 from itertools import chain
 from typing import Any
 
+import pandas as pd
 import pytest
+from conftest import data_params
 from custom_files import csv, examples, load_error, load_files, rows
 
 from pipeline.sources.corpus import Corpus
+from pipeline.sources.folds import take_fold
 
 pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
 
@@ -86,11 +89,13 @@ def test_only_splits_without_a_file_are_created(
 
 def test_the_rows_of_a_group_stay_together_and_a_large_group_is_in_train() -> None:
     authors = [*range(37), *37 * ["everyone"]]
-    files = with_column(rows(740, ["a", "b"]), authors)
-    corpus = load_files(files, split={"type": "group", "column": "column"}, slice_columns=["column"])
+    files, split = with_column(rows(740, ["a", "b"]), authors), {"type": "group", "column": "column", "fold": "1/2"}
+    corpus = load_files(files, split=split, slice_columns=["column"])
     assert sum(corpus.splits[split]["column"].nunique() for split in SPLITS) == 38
     assert "everyone" in set(corpus.splits["train"]["column"])
     assert 50 <= sizes(corpus)[1] <= 100 and 50 <= sizes(corpus)[2] <= 100
+    fold = take_fold(corpus, data_params(task="custom", split=split).split).splits
+    assert sum(table["column"].nunique() for table in fold.values()) == pd.concat(fold.values())["column"].nunique()
 
 
 def test_pairs_that_are_linked_by_shared_texts_stay_together() -> None:

@@ -81,8 +81,8 @@ def read_labels(tables: Mapping[str, Table], params: DataParams) -> Labels:
     """
     columns, id2label = label_columns(params), _id2label(params)
     cells = {split: _read_cells(table, columns, params.label_separator) for split, table in tables.items()}
-    known = {*chain.from_iterable(map(_items, cells[TRAIN])), *id2label}
-    if "test" in cells and "-1" not in known and {*chain.from_iterable(map(_items, cells["test"]))} <= {"-1"}:
+    unknown = {"-1"} - {*chain.from_iterable(map(_items, cells[TRAIN])), *id2label}
+    if "test" in cells and {*chain.from_iterable(map(_items, cells["test"]))} <= unknown:
         log.info("test has no labels: each one is empty or -1")
         del cells["test"]
     schema = _items(tables[TRAIN].classes.get(columns[0], []))
