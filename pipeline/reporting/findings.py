@@ -34,10 +34,9 @@ def comparison(results: Results) -> tuple[str, bool]:
     """Compare the model with the simple models, and return whether it is better than all of them."""
     task, split, name = results.task, results.task.verdict_split, results.task.metrics[0]
     metric, scores, details = METRICS[name], results.evaluation[split], results.diagnostics[split]
-    predicted = results.predictions[split].predicted
     relation = _relation(details["intervals"][name], scores[f"{task.constant_baseline}_{name}"], metric.sign)
-    if len(predicted) > 1 and (predicted == predicted[0]).all() and not metric.is_ranking:
-        return f"The model gives the same prediction for all {len(predicted):,} {task.noun}: do not rely on it.", False
+    if scores["n"] > 1 and results.predictions[split].is_constant and not metric.is_ranking:
+        return f"The model gives the same prediction for all {scores['n']:,} {task.noun}: do not rely on it.", False
     if relation != "better":
         constant = task.format_label(results.diagnostics["constant_prediction"], separator=", ", if_empty="no label")
         baseline = f"“{constant}” ({MODEL_TITLES[task.constant_baseline]})"
