@@ -60,7 +60,7 @@ def test_an_override_replaces_a_list_of_names_and_values(tmp_path: Path) -> None
         ("train.class_weights", "{good: 1, bad: 0}", "got 0"), ("train.class_weights", '["bad=x"]', '"x"'),
         ("data.id2label", "{0: 5}", "got 5"), ("data.encoding", "utf-9", '"utf-9"'),
         ("data.task", "mrcp", '"mrcp". Did you mean "mrpc"?'),
-        ("evaluate.metrics", "[]", "[]"),
+        ("evaluate.metrics", "[]", "[]"), ("predict.max_samples", "1", "got 1"),
         ("runtime.launcher", "torchrun --nproc-per-node 2", '"torchrun --nproc-per-node 2"'),
     ],
 )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logit, stdtrit  # scipy.stats takes half a second longer to import
 
-from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.core.text import listing, quoted
 from pipeline.evaluation.metrics import METRICS, Floats, Values, is_defined
@@ -51,11 +50,9 @@ def jackknife(metric: str, predictions: Predictions) -> Floats:
     """Compute a metric over all examples, and again without each of 50 random groups of them, shape (1 + groups,).
 
     The groups depend only on the number of examples, so runs on the same examples can be compared group by group. With
-    fewer examples than groups, each example is a group.
+    fewer examples than groups, each example is a group. There must be at least two examples.
     """
     n = len(predictions)
-    if n < 2:
-        raise UserError(f"an interval needs at least 2 examples, got {n}. Add rows, or raise predict.max_samples.")
     group = np.random.default_rng(0).permutation(n) % _GROUPS
     examples = replace(predictions, rows=predictions.rows[[]])  # It would take time to copy the texts.
     rests = (examples[group != number] for number in range(min(n, _GROUPS)))
@@ -70,7 +67,7 @@ def _variance(jackknives: Floats) -> Floats:
 def score_interval(metric: str, task: Task, predictions: Predictions) -> Interval:
     """Return a score with Student's t interval of its jackknife on a scale without bounds. F1 has its own interval."""
     scale, n = METRICS[metric].scale, len(predictions)
-    if n == 1 or not is_defined(metric, task, predictions.labels):  # Such labels say nothing about other examples.
+    if not is_defined(metric, task, predictions.labels):  # Such labels say nothing about other examples.
         return Interval(predictions.score(metric), *BOUNDS[scale])
     if metric == "f1":
         return _f1_interval(predictions)

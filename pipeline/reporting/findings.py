@@ -1,6 +1,5 @@
 """The sentences of the report. They state facts of this run, and judge only if its numbers support the judgment."""
 
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ def comparison(results: Results) -> tuple[str, bool]:
     task, split, name = results.task, results.task.verdict_split, results.task.metrics[0]
     metric, scores, details = METRICS[name], results.evaluation[split], results.diagnostics[split]
     relation = _relation(details["intervals"][name], scores[f"{task.constant_baseline}_{name}"], metric.sign)
-    if scores["n"] > 1 and results.predictions[split].is_constant and not metric.is_ranking:
+    if results.predictions[split].is_constant and not metric.is_ranking:
         return f"The model gives the same prediction for all {scores['n']:,} {task.noun}: do not rely on it.", False
     if relation != "better":
         constant = task.format_label(results.diagnostics["constant_prediction"], separator=", ", if_empty="no label")
@@ -62,8 +61,8 @@ def _gain(gains: dict[str, Any] | None, simple_model: str, task: Task) -> tuple[
 
 
 def _relation(interval: dict[str, Any], value: float, sign: int) -> str:
-    """Compare a score that has an interval with a value. A bound at infinity is None."""
-    if interval["low"] <= value <= (inf if interval["high"] is None else interval["high"]):
+    """Compare a score that has an interval with a value."""
+    if interval["low"] <= value <= interval["high"]:
         return "not clearly better"
     return "better" if sign * (interval["low"] - value) > 0 else "clearly worse"
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,8 +149,8 @@ def score_table(results: Results) -> pd.DataFrame:
             show = METRICS[name].format
             rows[group, METRICS[name].title] = cells = {"this model": show(details["scores"][name])}
             if name in task.metrics:
-                low, high = (details["intervals"][name][bound] for bound in ("low", "high"))
-                cells["95% interval"] = f"{show(low)} to {show(inf if high is None else high)}"
+                interval = details["intervals"][name]
+                cells["95% interval"] = f"{show(interval['low'])} to {show(interval['high'])}"
                 cells |= {model: show(value) for model, value in results.simpler_scores(split, name).items()}
         if threshold not in (None, 0.5):  # the threshold with the best F1 on validation
             precision, recall = (f"{100 * (details['at_threshold'][key] or 0):.1f}" for key in ("precision", "recall"))
