@@ -39,6 +39,7 @@ class Section(NamedTuple):
         body: Charts and tables.
         picture: What the first screen shows above the sentence `finding`. None if the section is not there.
         note: How to read the charts and tables.
+        repeats_picture: Whether the section itself starts with the picture.
     """
 
     title: str
@@ -47,6 +48,7 @@ class Section(NamedTuple):
     picture: Markup | None = None
     finding: str = ""
     note: str = ""
+    repeats_picture: bool = True
 
 
 def page(results: Results) -> str:
@@ -178,7 +180,7 @@ def _mistakes(results: Results) -> Section:
     shortest = min(positions, key=lambda n: len("".join(texts[n])))
     intro = "These are the predictions that are farthest from their labels. A label may also be wrong."
     picture = Markup('<div class="texts">{}</div>').format(_MACROS.marked(pieces(texts[shortest])))
-    return Section("Mistakes", intro, body, picture, finding=sentences[shortest])
+    return Section("Mistakes", intro, body, picture, finding=sentences[shortest], repeats_picture=False)
 
 
 def _data_table(results: Results) -> pd.DataFrame:
