@@ -29,6 +29,7 @@ from pipeline.core.paths import CLASSIFIER
 from pipeline.modeling.classifier import Classifier, read_settings
 from pipeline.modeling.outputs import (
     PROBABILITY_DECIMALS,
+    Logits,
     logits_to_predictions,
     logits_to_probabilities,
     value_probabilities,
@@ -45,6 +46,7 @@ def classify(
     source: list[str] | Path,
     out: Path | None,
     batch_size: int,
+    *,
     precision: PrecisionSetting | None = None,
     file_format: FileFormat = DEFAULT_FORMAT,
     min_probability: float | None = None,
@@ -78,15 +80,7 @@ def classify(
     chunks = [texts[start : start + rows_at_once] for start in range(0, len(texts), rows_at_once)]
     parts = [classifier.score([chunk[name].tolist() for name in chunk]) for chunk in chunks]
     logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
-    probabilities = logits_to_probabilities(classifier.problem_type, logits)
-    predictions = logits_to_predictions(classifier.problem_type, logits)
-    rows = table.rows.assign(**_answers(classifier, predictions, probabilities))
-    if probabilities is not None:
-        certainty = value_probabilities(probabilities, predictions).min(axis=1).round(PROBABILITY_DECIMALS)
-        if min_probability is not None:
-            rows.loc[certainty < min_probability, "prediction"] = None
-        if sort == "uncertain":
-            rows = rows.iloc[np.argsort(certainty, kind="stable")]
+    rows = _add_answers(table.rows, classifier, logits, min_probability=min_probability, sort=sort)
     if out is None:
         print("\n".join(json_lines(rows)), flush=True)
     else:
@@ -113,6 +107,22 @@ def _texts(table: Table, names: list[str]) -> pd.DataFrame:
     if is_empty.any():
         raise UserError(f"{is_empty.idxmax()} has no text ({' and '.join(names)}). Fill it in.")
     return texts
+
+
+def _add_answers(
+    rows: pd.DataFrame, classifier: Classifier, logits: Logits, *, min_probability: float | None, sort: str | None
+) -> pd.DataFrame:
+    """Add the predictions and their probabilities to rows. See `classify` for the other arguments."""
+    probabilities = logits_to_probabilities(classifier.problem_type, logits)
+    predictions = logits_to_predictions(classifier.problem_type, logits)
+    rows = rows.assign(**_answers(classifier, predictions, probabilities))
+    if probabilities is not None:
+        certainty = value_probabilities(probabilities, predictions).min(axis=1).round(PROBABILITY_DECIMALS)
+        if min_probability is not None:
+            rows.loc[certainty < min_probability, "prediction"] = None
+        if sort == "uncertain":
+            rows = rows.iloc[np.argsort(certainty, kind="stable")]
+    return rows
 
 
 def _answers(
@@ -153,7 +163,8 @@ def main() -> None:
     with as_command():
         classify(
             arguments.model, arguments.file or arguments.texts, arguments.out, arguments.batch_size,
-            arguments.precision, chosen_format(arguments), arguments.min_probability, arguments.sort,
+            precision=arguments.precision, file_format=chosen_format(arguments),
+            min_probability=arguments.min_probability, sort=arguments.sort,
         )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Compute scores with confidence intervals, calibration, and plot data."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from pipeline.core.parquet import read_rows, to_numpy
 from pipeline.core.paths import BASELINES, METRICS_DIR, PREDICTIONS, RAW, require
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, constant_predictions, diagnostics, plots
-from pipeline.evaluation.intervals import MIN_CHANGED, Interval, difference, jackknife, score_interval
+from pipeline.evaluation.intervals import MIN_CHANGED, difference, jackknife, score_interval
 from pipeline.evaluation.metrics import with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.modeling.outputs import loss
@@ -54,7 +53,7 @@ def evaluate(raw: Path, predictions: Path, baselines: Path, metrics: Path, names
         evaluation[split] = _scores(task, examples, simpler | {task.constant_baseline: constant})
         details["constant_prediction"] = constant.predicted[0].tolist()
         details[split] = diagnostics(task, examples, threshold) | {
-            "intervals": {name: _finite(interval) for name, interval in intervals.items()},
+            "intervals": {name: interval._asdict() for name, interval in intervals.items()},
             **{f"gain_over_{name}": _gains(task, model, examples) for name, model in simpler.items()},
         }
         texts = ["{} {:.4g} ({:.4g} to {:.4g})".format(name, *interval) for name, interval in intervals.items()]
@@ -81,11 +80,6 @@ def _gains(task: Task, simple: Predictions, model: Predictions) -> dict[str, dic
         gain = difference(a, b, same_seeds=True)
         gains[name] = {"value": gain.value, "low": gain.low, "high": gain.high}
     return gains
-
-
-def _finite(interval: Interval) -> dict[str, float | None]:
-    """Return an interval for JSON, which has no infinity. Only the error of a single example has no upper bound."""
-    return {name: bound if isfinite(bound) else None for name, bound in interval._asdict().items()}
 
 
 def _write_plots(directory: Path, tables: dict[str, dict[str, pd.DataFrame]]) -> None:

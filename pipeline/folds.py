@@ -24,7 +24,7 @@ import pandas as pd
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
-from pipeline.core.text import aligned, listing
+from pipeline.core.text import aligned
 from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.intervals import caveats, score_interval
 from pipeline.evaluation.metrics import METRICS
@@ -57,8 +57,7 @@ def folds(k: int, overrides: Sequence[str], jobs: int, model: str = "fine-tuned"
         except UserError as error:  # The metric is not defined in a fold.
             lines.append(f"Warning: these scores cannot be compared with the {name} model. {error}")
     lines += caveats(task.metrics, task, OUT_OF_FOLD, pooled.labels, side.runs[0].origin.get("data.split.type"))
-    if degenerate := side.degenerate(OUT_OF_FOLD):
-        lines.append(f"Warning: the same prediction for all {task.noun} of the fold in {listing(degenerate)}.")
+    lines += side.warnings(OUT_OF_FOLD)
     lines.append(f"Predictions: {directory / 'predictions.csv'}")
     lines.append(f"To compare with another group: python -m pipeline.compare {side.name} OTHER")
     print("\n".join(lines))

@@ -19,7 +19,7 @@ from typing import Any
 from pipeline.cli import add_group_options, as_command, at_least, command_parser
 
 from pipeline.core.output import write_json, write_text
-from pipeline.core.text import aligned, listing
+from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments.groups import SCORE_UNITS, run_sizes
 from pipeline.experiments.learning_curves import MIN_SIZES, curve_record
@@ -51,9 +51,7 @@ def summary(content: dict[str, Any]) -> list[str]:
         value, low, high = (metric.format(point[key], 2) for key in ("value", "low", "high"))
         rows.append([point["group"], f"{point['rows']:,}", f"{len(point['scores'])}", value, f"{low} to {high}"])
     lines = [*aligned(rows, "right"), SCORE_UNITS]
-    if degenerate := [name for point in points for name in point["degenerate"]]:
-        lines.append(f"Warning: the same prediction for all validation examples in {listing(degenerate)}.")
-    lines.append("")
+    lines += [*(warning for point in points for warning in point["warnings"]), ""]
     if content["unknown"]:
         lines.append(f"How much more rows would help is unknown: {content['unknown']}.")
     unit = f"in validation {metric.title}" if metric.is_error else f"points of validation {metric.title}"

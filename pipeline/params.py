@@ -287,7 +287,7 @@ class TrainParams(Section):
 
 class PredictParams(Section):
     batch_size: BatchSize
-    max_samples: Count | None
+    max_samples: Annotated[int, Field(ge=2, le=10**9)] | None  # The score of a single example has no interval.
 
 
 class EvaluateParams(Section):

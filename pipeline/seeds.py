@@ -14,7 +14,7 @@ from statistics import mean, stdev
 
 from pipeline.cli import add_group_options, as_command, at_least, command_parser
 
-from pipeline.core.text import aligned, listing
+from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments.groups import SCORE_UNITS, run_seeds
 from pipeline.experiments.runs import Side
@@ -29,10 +29,8 @@ def summary(side: Side) -> list[str]:
             statistics = (mean(scores), stdev(scores), min(scores), max(scores))
             cells = [METRICS[name].format(value, 2) for value in statistics]
             rows.append([f"{split} {METRICS[name].title}", f"{len(scores)}", *cells])
-    lines = [*aligned(rows, "right"), SCORE_UNITS]
-    if degenerate := side.degenerate("validation"):
-        lines.append(f"Warning: the same prediction for all validation {side.task.noun} in {listing(degenerate)}.")
-    return [*lines, f"To compare with another group: python -m pipeline.compare {side.name} OTHER"]
+    advice = f"To compare with another group: python -m pipeline.compare {side.name} OTHER"
+    return [*aligned(rows, "right"), SCORE_UNITS, *side.warnings("validation"), advice]
 
 
 def main() -> None:

@@ -196,7 +196,7 @@ def test_the_answer_for_a_pair_is_printed_and_computed_in_the_precision_of_the_s
     """The model comes from a machine without fast bf16, and this machine has it."""
     monkeypatch.setattr(device, "bf16_instruction_sets", lambda: ["bf16"])
     assert device.usable_device("auto").precision == "bf16"
-    classify(trained("regression") / CLASSIFIER, ["It rained .", "It was wet ."], None, 64, precision)
+    classify(trained("regression") / CLASSIFIER, ["It rained .", "It was wet ."], None, 64, precision=precision)
     assert caplog.messages[-1].endswith(f"precision: {precision or 'fp32'}")
     answer = json.loads(capsys.readouterr().out)
     assert answer == {"one": "It rained .", "two": "It was wet .", "prediction": answer["prediction"]}

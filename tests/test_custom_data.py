@@ -61,13 +61,14 @@ def test_rows_without_a_text_or_a_label_are_an_error_or_dropped_with_their_label
     assert re.search(r"^validation: dropped rows without a label: 1 of 6 \(16.7%\), idx 5$", warnings(raw), re.M)
 
 
-def test_a_split_that_would_be_empty_is_rejected() -> None:
-    assigned = [*((*row, "train") for row in TEXTS), ("a", "bad", "dev"), ("b", "", "test")]
-    files = {"train.csv": csv(assigned, "text,label,part")}
-    message = load_error(files, on_missing="drop", split={**FIXED, "column": "part"})
-    assert "test would have no rows" in message
+def test_a_split_that_would_have_no_row_or_a_single_one_is_rejected() -> None:
+    assigned = [*((*row, "train") for row in TEXTS), ("a", "bad", "dev"), ("c", "bad", "dev"), ("b", "", "test")]
+    for lines in (assigned, [*assigned, ("d", "bad", "test")]):
+        files = {"train.csv": csv(lines, "text,label,part")}
+        message = load_error(files, on_missing="drop", split={**FIXED, "column": "part"})
+        assert "test would have fewer than 2 rows" in message
     files = {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS)}
-    assert "train would have no rows" in load_error(files, on_leakage="drop", split=FIXED)
+    assert "train would have fewer than 2 rows" in load_error(files, on_leakage="drop", split=FIXED)
 
 
 def test_a_pair_may_have_one_empty_text_which_is_counted_but_connects_nothing() -> None:
@@ -164,7 +165,7 @@ def test_the_label_table_has_the_20_most_frequent_and_the_20_rarest_of_many_labe
 
 
 def test_the_table_of_a_regression_has_the_statistics_of_pandas() -> None:
-    files = {"train.csv": csv(rows(60, [0.25, 1.5, 3])), "dev.csv": csv([("x", 2)])}
+    files = {"train.csv": csv(rows(60, [0.25, 1.5, 3])), "dev.csv": csv([("x", 2), ("y", 2)])}
     cells = table_cells(download_custom(files, split=FIXED))
     names = ["mean", "std", "min", "max"]
     statistics = pd.Series(20 * [0.25, 1.5, 3]).agg(names)

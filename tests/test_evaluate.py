@@ -207,11 +207,13 @@ def test_the_constant_baseline_learns_from_train(
     assert diagnostics["constant_prediction"] == constant
 
 
-def test_the_interval_of_a_single_example_is_null_at_infinity(run: Evaluate) -> None:
+def test_the_intervals_of_two_examples_are_finite(run: Evaluate) -> None:
+    """JSON has no infinity. The interval of an error has no upper bound."""
     task = replace(MRPC, problem_type="regression", labels=[], metrics=["rmse", "pearson"])
-    _, diagnostics = run(task, [1.0, 2.0], {"test": (np.array([1.0]), np.array([[1.5]]))})
-    rmse = {"value": 0.5, "low": 0, "high": None}
-    assert diagnostics["test"]["intervals"] == {"rmse": rmse, "pearson": {"value": 0, "low": -1, "high": 1}}
+    _, diagnostics = run(task, [1.0, 2.0], {"test": (np.array([1.0, 1.0]), np.array([[1.0], [1.5]]))})
+    intervals = diagnostics["test"]["intervals"]
+    assert 0 < intervals["rmse"]["low"] < intervals["rmse"]["value"] < intervals["rmse"]["high"] < np.inf
+    assert intervals["pearson"] == {"value": 0, "low": -1, "high": 1}
 
 
 def test_the_chosen_metrics_are_scored_with_intervals_and_a_baseline(run: Evaluate) -> None:

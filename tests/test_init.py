@@ -253,12 +253,12 @@ def test_files_in_data_custom_are_used_where_they_are(repository: Project, run: 
     source.mkdir()
     reviews(40).to_csv(source / "train.csv", index=False)
     reviews(20).assign(stars=["", *NAMES * 9, "bad"]).to_csv(source / "dev.csv", index=False)
-    (source / "test.csv").write_text("review\na text without a label\n")
+    (source / "test.csv").write_text("review\na text without a label\nanother one\n")
     for path in source.iterdir():
         (custom / path.name).symlink_to(path)
     before = contents(custom)
     out = run(custom)
-    assert re.search(r"^rows +40 +19 +1$", out, re.M)
+    assert re.search(r"^rows +40 +19 +2$", out, re.M)
     assert 'first run "dvc add"' in out
     assert repository.params()["data"]["on_missing"] == "drop", "the label of a row of validation is missing"
     with pytest.raises(UserError, match=r"train\.csv is already in data/custom"):

@@ -9,7 +9,6 @@ from conftest import as_predictions
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
-from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation import intervals
 from pipeline.evaluation.intervals import Difference, difference, jackknife, score_interval
@@ -112,14 +111,6 @@ def test_the_caveats_name_rare_classes() -> None:
     labels = np.repeat([0, 1], [195, 5])
     [caveat] = intervals.caveats(["accuracy", "roc_auc"], DEMO, "test", labels, None)
     assert f'"{DEMO.labels[1]}"' in caveat and "ROC AUC" in caveat
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_a_single_example_has_the_widest_interval_and_no_jackknife(metric: str) -> None:
-    example = as_predictions(np.ones(1, int), np.ones(1, int), np.array([[0.2, 0.8]]))
-    assert score_interval(metric, task_of(metric), example)[1:] == intervals.BOUNDS[METRICS[metric].scale]
-    with pytest.raises(UserError, match="2 examples"):
-        jackknife(metric, example)
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -92,7 +92,7 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(collapsed: int) -
     clean = curve([320, 640, 1280])
     assert clean["gains"][-1]["high"] > 0.005
     content = curve([160, 320, 640, 1280], collapsed=collapsed)
-    assert [point["rows"] for point in content["points"] if point["degenerate"]] == [collapsed]
+    assert [point["rows"] for point in content["points"] if point["warnings"]] == [collapsed]
     assert [line for line in summary(content) if line.startswith("Warning") and f"{collapsed}-1" in line]
     assert all(entry["rows"] >= 320 and 0 <= entry["value"] <= 1 for entry in content["curve"])
     assert content["gains"] == (clean["gains"] if collapsed == 160 else []), "all rows are needed for a prediction"

@@ -1,13 +1,15 @@
 """params.yaml: every notation of a value is read as DVC reads it, and every mistake ends in one line with its key."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from conftest import PARAMS, committed, data_params, params_file
 from dvc.utils.hydra import apply_overrides
 
 from pipeline.core.messages import UserError
-from pipeline.params import load_params
+from pipeline.evaluation.metrics import METRICS
+from pipeline.params import MetricName, load_params
 
 
 def rejection(path: Path) -> str:
@@ -17,6 +19,10 @@ def rejection(path: Path) -> str:
     assert str(error.value).startswith(f"{path}") and "\n" not in str(error.value)
     assert len(str(error.value)) < 1000
     return str(error.value)
+
+
+def test_every_metric_can_be_chosen() -> None:
+    assert {*get_args(MetricName)} == {*METRICS}
 
 
 def test_the_committed_params_yaml_and_the_one_of_the_tests_have_the_same_keys(tmp_path: Path) -> None:
@@ -60,7 +66,7 @@ def test_an_override_replaces_a_list_of_names_and_values(tmp_path: Path) -> None
         ("train.class_weights", "{good: 1, bad: 0}", "got 0"), ("train.class_weights", '["bad=x"]', '"x"'),
         ("data.id2label", "{0: 5}", "got 5"), ("data.encoding", "utf-9", '"utf-9"'),
         ("data.task", "mrcp", '"mrcp". Did you mean "mrpc"?'),
-        ("evaluate.metrics", "[]", "[]"),
+        ("evaluate.metrics", "[]", "[]"), ("predict.max_samples", "1", "got 1"),
         ("runtime.launcher", "torchrun --nproc-per-node 2", '"torchrun --nproc-per-node 2"'),
     ],
 )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logit, stdtrit  # scipy.stats takes half a second longer to import
 
-from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.core.text import listing, quoted
 from pipeline.evaluation.metrics import METRICS, Floats, Values, is_defined
@@ -51,11 +50,9 @@ def jackknife(metric: str, predictions: Predictions) -> Floats:
     """Compute a metric over all examples, and again without each of 50 random groups of them, shape (1 + groups,).
 
     The groups depend only on the number of examples, so runs on the same examples can be compared group by group. With
-    fewer examples than groups, each example is a group.
+    fewer examples than groups, each example is a group. There must be at least two examples.
     """
     n = len(predictions)
-    if n < 2:
-        raise UserError(f"an interval needs at least 2 examples, got {n}. Add rows, or raise predict.max_samples.")
     group = np.random.default_rng(0).permutation(n) % _GROUPS
     examples = replace(predictions, rows=predictions.rows[[]])  # It would take time to copy the texts.
     rests = (examples[group != number] for number in range(min(n, _GROUPS)))
@@ -70,7 +67,7 @@ def _variance(jackknives: Floats) -> Floats:
 def score_interval(metric: str, task: Task, predictions: Predictions) -> Interval:
     """Return a score with Student's t interval of its jackknife on a scale without bounds. F1 has its own interval."""
     scale, n = METRICS[metric].scale, len(predictions)
-    if n == 1 or not is_defined(metric, task, predictions.labels):  # Such labels say nothing about other examples.
+    if not is_defined(metric, task, predictions.labels):  # Such labels say nothing about other examples.
         return Interval(predictions.score(metric), *BOUNDS[scale])
     if metric == "f1":
         return _f1_interval(predictions)
@@ -116,19 +113,22 @@ def difference(a: Floats, b: Floats, *, same_seeds: bool) -> Difference:
     """
     sides = [b - a] if same_seeds else [b, -a]
     total = np.sum([side.mean(axis=0) for side in sides], axis=0)
-    model_variance = example_variance = float(_variance(total))
-    seed_variance, seed_freedom = 0.0, inf
-    if len(a) > 1 or len(b) > 1:
-        runs = np.array([len(side) for side in sides])
-        variances = np.array([side[:, 0].var(ddof=1) for side in sides]) / runs
-        seed_variance = float(variances.sum())
-        if seed_variance > 0:
-            seed_freedom = seed_variance**2 / float((variances**2 / (runs - 1)).sum())  # Welch
-        for side in sides:
-            # The variance between runs already contains the part of an example's effect that differs from run to run.
-            part = _variance(side).mean() - _variance(side.mean(axis=0))
-            example_variance -= float(part) / (len(side) - 1)
-    return _difference(float(total[0]), len(total) - 1, model_variance, example_variance, seed_variance, seed_freedom)
+    if len(a) == len(b) == 1:
+        return _difference(float(total[0]), total)
+    runs = np.array([len(side) for side in sides])
+    variances = np.array([side[:, 0].var(ddof=1) for side in sides]) / runs
+    seed_variance, seed_freedom = float(variances.sum()), inf
+    if seed_variance > 0:
+        seed_freedom = seed_variance**2 / float((variances**2 / (runs - 1)).sum())  # Welch
+    example_variance = float(_variance(total))
+    for side in sides:
+        # The variance between runs already contains the part of an example's effect that differs from run to run.
+        part = _variance(side).mean() - _variance(side.mean(axis=0))
+        example_variance -= float(part) / (len(side) - 1)
+    return _difference(
+        float(total[0]), total, example_variance=example_variance, seed_variance=seed_variance,
+        seed_freedom=seed_freedom,
+    )  # fmt: skip
 
 
 def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Difference:
@@ -145,26 +145,27 @@ def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Differenc
     """
     k = len(fold_differences)
     fold_variance = (1 / k + 1 / (k - 1)) * float(fold_differences.var(ddof=1))  # It contains the example variance.
-    return _difference(float(fold_differences.mean()), len(a) - 1, float(_variance(b - a)), 0.0, fold_variance, k - 1)
+    return _difference(float(fold_differences.mean()), b - a, seed_variance=fold_variance, seed_freedom=k - 1)
 
 
 def _difference(
-    value: float, groups: int, model_variance: float, example_variance: float, seed_variance: float, seed_freedom: float
+    value: float, total: Floats, *, example_variance: float = 0, seed_variance: float = 0, seed_freedom: float = inf
 ) -> Difference:
-    """Add the interval. Seeds and examples are crossed random effects, which are estimated from `groups` of examples.
+    """Add the interval. Seeds and groups of examples are crossed random effects.
 
     The squared half-width is the sum of two squared half-widths (Howe 1974): Student's t times the standard error
     between runs, and the effect of the examples, which all runs share. (A single half-width, with Satterthwaite's
     degrees of freedom, found a difference in up to 7% of the comparisons of two equal groups of three runs.)
 
     Args:
-        model_variance: The variance of the difference between exactly these models, over other examples.
-        example_variance: The part of `model_variance` that models with other seeds would have in common.
+        total: The jackknife of the difference between exactly these models, shape (1 + groups,).
+        example_variance: The part of its variance over examples that models with other seeds would have in common.
         seed_variance, seed_freedom: The variance over other seeds or folds, and its degrees of freedom. 0 with one run.
     """
+    model_variance = float(_variance(total))
 
     def half_width(quantile: float) -> float:
-        t2_examples = float(stdtrit(groups - 1, quantile)) ** 2
+        t2_examples = float(stdtrit(len(total) - 2, quantile)) ** 2
         t2_seeds = float(stdtrit(seed_freedom, quantile)) ** 2 if seed_variance else 0.0
         squared_for_other_seeds = t2_examples * max(example_variance, 0) + t2_seeds * seed_variance
         # Other seeds must never make the interval narrower than the one for exactly these models.

@@ -40,6 +40,11 @@ class Predictions:
         return is_correct(self.labels, self.predicted)
 
     @property
+    def is_constant(self) -> bool:
+        """Whether all predictions are the same."""
+        return bool((self.predicted == self.predicted[0]).all())
+
+    @property
     def confidence(self) -> Floats:
         """The probability of the predicted class, shape (n, 1), or of each predicted 0 or 1, shape (n, labels)."""
         assert self.probability is not None

@@ -25,8 +25,7 @@ def notes(result: Comparison) -> list[str]:
     lines += caveats(a.task.metrics[:1], a.task, result.split, a.runs[0].predictions[result.split].labels, split_type)
     if {a.name, b.name} & {WORKSPACE, *SIMPLE_MODELS} and (stages := outdated_stages()):
         lines.append(f'Warning: the results in the workspace lack changes to {listing(stages)}. Run "dvc repro".')
-    if names := a.degenerate(result.split) + b.degenerate(result.split):
-        lines.append(f"Warning: the same prediction for all {examples} in {listing(names)}.")
+    lines += a.warnings(result.split) + b.warnings(result.split)
     before, after = result.changes.get(LEAKED, (0, 0))
     if after > before:
         lines.append(f"Warning: train has {after:,} {examples} in B ({before:,} in A), so B may score too high.")

@@ -86,10 +86,10 @@ def curve_record(sides: dict[int, Side]) -> dict[str, Any]:
         low, high = np.clip([mean.low, mean.high], *BOUNDS[METRICS[name].scale]).tolist()
         if low == high:  # All runs have the same score at a bound, such as a perfect one.
             _, low, high = score_interval(name, side.task, side.runs[0].predictions["validation"])
-        degenerate = side.degenerate("validation")
-        if not degenerate:  # A model that has learned nothing says nothing about the curve.
+        warnings = side.warnings("validation")
+        if not warnings:  # A model that has learned nothing says nothing about the curve.
             learned[rows] = scores
-        point = {"rows": rows, "group": side.name, "scores": scores[:, 0].tolist(), "degenerate": degenerate}
+        point = {"rows": rows, "group": side.name, "scores": scores[:, 0].tolist(), "warnings": warnings}
         points.append(point | {"value": mean.value, "low": low, "high": high})
     content: dict[str, Any] = {"metric": name, "points": points, "curve": [], "gains": [], "unknown": None}
     if len(sides[largest].runs[0].predictions["validation"]) < MIN_EXAMPLES:

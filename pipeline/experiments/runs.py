@@ -72,11 +72,12 @@ class Side:
             return {fold.name: fold.predictions["test"] for fold in self.folds}
         return {run.name: run.predictions[split] for run in self.runs}
 
-    def degenerate(self, split: str) -> list[str]:
-        """Return the names of the runs, or of the folds, that have learned nothing: they always predict the same."""
+    def warnings(self, split: str) -> list[str]:
+        """Return a sentence that names the runs or folds that have learned nothing, or an empty list."""
         if METRICS[self.task.metrics[0]].is_ranking:  # Such a score does not depend on the predictions.
             return []
-        return [name for name, part in self.scored(split).items() if (part.predicted == part.predicted[0]).all()]
+        names = [name for name, part in self.scored(split).items() if part.is_constant]
+        return [f"Warning: the same prediction for all {split} {self.task.noun} in {listing(names)}."] if names else []
 
 
 def read_side(name: str, model: str | None = None) -> Side:

@@ -1,6 +1,5 @@
 """The sentences of the report. They state facts of this run, and judge only if its numbers support the judgment."""
 
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -34,10 +33,9 @@ def comparison(results: Results) -> tuple[str, bool]:
     """Compare the model with the simple models, and return whether it is better than all of them."""
     task, split, name = results.task, results.task.verdict_split, results.task.metrics[0]
     metric, scores, details = METRICS[name], results.evaluation[split], results.diagnostics[split]
-    predicted = results.predictions[split].predicted
     relation = _relation(details["intervals"][name], scores[f"{task.constant_baseline}_{name}"], metric.sign)
-    if len(predicted) > 1 and (predicted == predicted[0]).all() and not metric.is_ranking:
-        return f"The model gives the same prediction for all {len(predicted):,} {task.noun}: do not rely on it.", False
+    if results.predictions[split].is_constant and not metric.is_ranking:
+        return f"The model gives the same prediction for all {scores['n']:,} {task.noun}: do not rely on it.", False
     if relation != "better":
         constant = task.format_label(results.diagnostics["constant_prediction"], separator=", ", if_empty="no label")
         baseline = f"“{constant}” ({MODEL_TITLES[task.constant_baseline]})"
@@ -63,8 +61,8 @@ def _gain(gains: dict[str, Any] | None, simple_model: str, task: Task) -> tuple[
 
 
 def _relation(interval: dict[str, Any], value: float, sign: int) -> str:
-    """Compare a score that has an interval with a value. A bound at infinity is None."""
-    if interval["low"] <= value <= (inf if interval["high"] is None else interval["high"]):
+    """Compare a score that has an interval with a value."""
+    if interval["low"] <= value <= interval["high"]:
         return "not clearly better"
     return "better" if sign * (interval["low"] - value) > 0 else "clearly worse"
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +39,7 @@ class Section(NamedTuple):
         body: Charts and tables.
         picture: What the first screen shows above the sentence `finding`. None if the section is not there.
         note: How to read the charts and tables.
+        repeats_picture: Whether the section itself starts with the picture.
     """
 
     title: str
@@ -48,6 +48,7 @@ class Section(NamedTuple):
     picture: Markup | None = None
     finding: str = ""
     note: str = ""
+    repeats_picture: bool = True
 
 
 def page(results: Results) -> str:
@@ -150,8 +151,8 @@ def score_table(results: Results) -> pd.DataFrame:
             show = METRICS[name].format
             rows[group, METRICS[name].title] = cells = {"this model": show(details["scores"][name])}
             if name in task.metrics:
-                low, high = (details["intervals"][name][bound] for bound in ("low", "high"))
-                cells["95% interval"] = f"{show(low)} to {show(inf if high is None else high)}"
+                interval = details["intervals"][name]
+                cells["95% interval"] = f"{show(interval['low'])} to {show(interval['high'])}"
                 cells |= {model: show(value) for model, value in results.simpler_scores(split, name).items()}
         if threshold not in (None, 0.5):  # the threshold with the best F1 on validation
             precision, recall = (f"{100 * (details['at_threshold'][key] or 0):.1f}" for key in ("precision", "recall"))
@@ -179,7 +180,7 @@ def _mistakes(results: Results) -> Section:
     shortest = min(positions, key=lambda n: len("".join(texts[n])))
     intro = "These are the predictions that are farthest from their labels. A label may also be wrong."
     picture = Markup('<div class="texts">{}</div>').format(_MACROS.marked(pieces(texts[shortest])))
-    return Section("Mistakes", intro, body, picture, finding=sentences[shortest])
+    return Section("Mistakes", intro, body, picture, finding=sentences[shortest], repeats_picture=False)
 
 
 def _data_table(results: Results) -> pd.DataFrame:

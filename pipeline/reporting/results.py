@@ -9,7 +9,7 @@ import pandas as pd
 from pipeline.core.data_card import DataCard, read_data_card
 from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output
-from pipeline.core.task import Task, read_task
+from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 # What people call the simple models and `Task.constant_baseline`, by their prefix in evaluation.json.
@@ -42,6 +42,12 @@ class Results:
     history: pd.DataFrame
     tokenization: dict[str, Any]
     provenance: dict[str, Any]
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether the model was trained on a random sample of train."""
+        size = self.provenance["parameters"]["max_train_samples"]
+        return size is not None and size < self.card.splits[TRAIN].rows
 
     @property
     def classes(self) -> pd.DataFrame:

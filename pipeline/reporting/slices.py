@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from math import nan
 
 import numpy as np
 import pandas as pd
 
 from pipeline.core.data_card import LEAKAGE
 from pipeline.core.task import Task
-from pipeline.evaluation.intervals import score_interval
+from pipeline.evaluation.intervals import Interval, score_interval
 from pipeline.evaluation.metrics import METRICS, Ints
 from pipeline.evaluation.predictions import Predictions
 
@@ -33,14 +34,15 @@ def score_slices(task: Task, predictions: Predictions) -> pd.DataFrame:
 
     Returns:
         The columns criterion, slice, n, value, low and high (the score and its 95% interval), and verdict: "worse" or
-        "better" if the interval excludes the score of all rows, `TOO_FEW`, or "".
+        "better" if the interval excludes the score of all rows, `TOO_FEW` (without a score), or "".
     """
     metric, scored = slice_metric(task), []
     for criterion, names, numbers in _assign_slices(task, predictions.rows):
         for number in np.unique(numbers):
             members = predictions[numbers == number]
-            interval = score_interval(metric, task, members)
-            scored.append({"criterion": criterion, "slice": names[number], "n": len(members), **interval._asdict()})
+            n = len(members)
+            score = score_interval(metric, task, members) if n >= MIN_ROWS else Interval(nan, nan, nan)
+            scored.append({"criterion": criterion, "slice": names[number], "n": n, **score._asdict()})
     slices = pd.DataFrame(scored)
     # Rounding errors must not make a slice better or worse.
     gap = (METRICS[metric].sign * (slices[["low", "high"]] - predictions.score(metric))).round(9)

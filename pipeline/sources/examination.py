@@ -48,7 +48,8 @@ def prepare(corpus: Corpus, params: DataParams) -> Corpus:
     """Take a fold if `split.fold` names one, and drop the leaked rows of train if `on_leakage` is "drop".
 
     Raises:
-        UserError: A split would be empty, train would have only one class, or rows leaked and `on_leakage` is "error".
+        UserError: A split would have fewer than 2 rows, train would have only one class, or rows leaked and
+            `on_leakage` is "error".
     """
     if params.split.fold:
         _require_rows(corpus)
@@ -84,11 +85,11 @@ def _without_leaked_rows(corpus: Corpus, on_leakage: str) -> Corpus:
 
 
 def _require_rows(corpus: Corpus) -> None:
-    """Raise UserError if a split has no rows, or train has only one class."""
+    """Raise UserError if a split has fewer than 2 rows, or train has only one class."""
     remedy = "Change data.split, data.on_missing or data.on_leakage, or add rows."
     for split, rows in corpus.splits.items():
-        if rows.empty:
-            raise UserError(f"{split} would have no rows. {remedy}")
+        if len(rows) < 2:  # The score of a single row has no interval.
+            raise UserError(f"{split} would have fewer than 2 rows. {remedy}")
     if corpus.task.is_single_label and corpus.splits[TRAIN]["label"].nunique() < 2:
         raise UserError(f"train would have only one class. {remedy}")
 
@@ -160,8 +161,8 @@ def _count_labels(task: Task, rows: pd.DataFrame) -> list[int]:
 
 
 def _summarize(task: Task, rows: pd.DataFrame) -> dict[str, float]:
-    """Return statistics of the targets of a regression. For a single row, the standard deviation is 0 and not NaN."""
+    """Return statistics of the targets of a regression."""
     if "label" not in rows or not task.is_regression:
         return {}
-    statistics: dict[str, float] = rows["label"].astype(float).agg([*STATISTICS]).fillna(0).to_dict()
+    statistics: dict[str, float] = rows["label"].astype(float).agg([*STATISTICS]).to_dict()
     return statistics
