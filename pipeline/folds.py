@@ -31,6 +31,7 @@ from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments.comparison import compare
 from pipeline.experiments.groups import SCORE_UNITS, run_folds
 from pipeline.experiments.runs import OUT_OF_FOLD, Side
+from pipeline.sources.tables import write_rows
 
 
 def folds(k: int, overrides: Sequence[str], jobs: int, model: str = "fine-tuned") -> None:
@@ -38,7 +39,7 @@ def folds(k: int, overrides: Sequence[str], jobs: int, model: str = "fine-tuned"
     side, simpler = run_folds(k, overrides, jobs, model)
     task, pooled = side.task, side.runs[0].predictions[OUT_OF_FOLD]
     directory, table = Path("folds", side.name), score_table(side, simpler)
-    write_text(directory / "predictions.csv", prediction_table(side).to_csv(index=False))
+    write_rows(prediction_table(side), directory / "predictions.csv")
     write_text(directory / "scores.csv", table.to_csv())
     rows = [["", *table.columns]]
     for name, scores in table.iterrows():

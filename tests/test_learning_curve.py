@@ -164,6 +164,6 @@ def test_the_missing_runs_are_run_and_the_scores_come_from_validation(
     card = Path("data/raw/data_card.json")
     update_json(card, splits=json.loads(card.read_text())["splits"] | {"validation": {"rows": 60}})
     update_json(Path("data/raw/source.json"), files=["another.csv"])
-    with pytest.raises(UserError, match="data/raw is not the data"):
+    with pytest.raises(UserError, match="data/raw is not up to date"):
         learning_curve(3, 2, overrides, 1)
     assert any("100 validation rows" in message and "unknown" in message for message in caplog.messages)

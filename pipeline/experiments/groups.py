@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import RAW, SOURCE, read_json
+from pipeline.core.paths import RAW
 from pipeline.core.task import TRAIN
 from pipeline.evaluation.intervals import MIN_EXAMPLES
-from pipeline.experiments.launch import FOLD, SEED, STAGES, group_name, hash_record, run_experiments, split_overrides
+from pipeline.experiments.launch import FOLD, SEED, STAGES, group_name, run_experiments, split_overrides
 from pipeline.experiments.learning_curves import TOO_FEW_ROWS
-from pipeline.experiments.runs import BASELINE_STAGES, Side, read_side
+from pipeline.experiments.runs import BASELINE_STAGES, Side, outdated_stages, read_side
 from pipeline.params import load_params
 
 SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
@@ -49,8 +49,8 @@ def run_sizes(points: int, seeds: int, overrides: Sequence[str], jobs: int) -> d
         raise UserError(f"train has {sizes[0]:,} rows, too few for {points} sizes. Use a smaller number of --points.")
     if splits["validation"].rows < MIN_EXAMPLES:
         log.warning("the answer to how much more rows would help will be unknown, because %s", TOO_FEW_ROWS)
+    if "download" in outdated_stages():
+        raise UserError(f'{RAW} is not up to date. Run "dvc repro download" first.')
     settings = [overrides, *([*overrides, f"{SIZE}={size}"] for size in sizes[1:])]
     sides = run_seeds(seeds, settings, jobs)
-    if sides[0].runs[0].origin["data"] != hash_record(read_json(RAW / SOURCE)):
-        raise UserError(f'{RAW} is not the data of the runs. Run "dvc repro download" and this command again.')
     return dict(zip(sizes[::-1], sides[::-1], strict=True))

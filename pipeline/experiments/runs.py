@@ -103,7 +103,7 @@ def read_side(name: str, model: str | None = None) -> Side:
     if not numbers:
         raise UserError(f'"{name}" is not a branch, tag, commit, experiment or group. "dvc exp list -A" lists runs.')
     runs = [_read_run(run, commits[run], model) for _, run in sorted(numbers.items())]
-    varied = FOLD if name.startswith(("folds", "frozen-folds")) else SEED
+    varied = FOLD if name.startswith(("folds", "frozen-folds")) and runs[0].origin[FOLD] else SEED
     for run in runs[1:]:
         if keys := sorted(changes(runs[0].origin, run.origin).keys() - {varied}):
             advice = f'Remove the wrong one, for example with "dvc exp remove {run.name}", and run the group again.'

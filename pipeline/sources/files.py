@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from pipeline.core.messages import UserError, log
@@ -29,8 +30,9 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
             copy of the repository in which an experiment runs does not have it.
     """
     # A temporary experiment runs in a copy of the repository that has only tracked files, see `users_path`.
-    for path in visible_entries(users_path(directory)):
-        if path.suffix != ".dvc" and path.exists() and not (directory / path.name).exists():
+    users_files, _ = _files_by_split(users_path(directory))
+    for path in chain.from_iterable(users_files.values()):
+        if path.exists() and not (directory / path.name).exists():
             name = directory / path.name
             raise UserError(f'{name} is not tracked, so this experiment would not use it. Run "dvc add {name}".')
     files, ignored = _files_by_split(directory)
