@@ -96,7 +96,7 @@ def measure(task: str, threads: int | None) -> dict[str, list[bool]]:
     scores: dict[int, Floats] = {
         size: np.array([jackknife(metric, run.predictions["validation"]) for run in side.runs])
         for size, side in sides.items()
-        if not side.degenerate("validation")
+        if not side.warnings("validation")
     }
     rows = max(sides)
     print(f"{task}, {METRICS[metric].title}: " + ", ".join(f"{n} {100 * scores[n][:, 0].mean():.1f}" for n in scores))

@@ -64,7 +64,7 @@ def train_briefly(project: Path, env: dict[str, str]) -> None:
 def run(stage: str) -> None:
     """Run a stage in the working directory."""
     from pipeline.core.paths import BASELINES, CLASSIFIER, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
-    from pipeline.params import TokenizeParams, load_params
+    from pipeline.params import load_params
 
     params = load_params()
     if stage == "download":
@@ -79,7 +79,7 @@ def run(stage: str) -> None:
         from pipeline.tokenize_data import tokenize
 
         num_proc = 2 if stage.endswith("2 processes") else 1
-        tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic", stride=None), num_proc)
+        tokenize(RAW, PRETRAINED, TOKENIZED, params.tokenize, num_proc)
     elif stage == "load":
         from torch.utils.data import DataLoader
 

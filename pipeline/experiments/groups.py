@@ -1,4 +1,4 @@
-"""Run seed groups, fold groups, and the sizes of a learning curve, each of which is a seed group."""
+"""Run seed groups, fold groups, and learning curves. Each size of a learning curve is a seed group."""
 
 from collections.abc import Sequence
 
