@@ -124,7 +124,7 @@ def run_pipeline(scratch: Path, params: dict[str, Any], seed: int, env: dict[str
     project = clone(scratch / "ours", params | {"train": params["train"] | {"seed": seed}})
     run = run_timed(["dvc", "repro"], project, env, watch="training on")
     scores = json.loads((project / "metrics" / "evaluation.json").read_text())
-    environment = parse_details((project / "metrics" / "environment.json").read_text())
+    environment = parse_details((project / "metrics" / "train.json").read_text())["environment"]
     shutil.rmtree(project)
     return Run(
         setup=run.text_printed - run.began,

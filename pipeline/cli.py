@@ -39,6 +39,7 @@ _REMEDIES = {
         "out of memory. Lower train.batch_size and raise train.gradient_accumulation_steps by the same factor, lower "
         "predict.batch_size (--batch-size in classify) or tokenize.max_length, or set train.gradient_checkpointing."
     ),
+    "PackageNotFoundError": 'a locked package is missing. Install it with "rm -f .venv/ready && make setup".',
     "No space left|failed writing file|inline_container": "the disk is full. Free some space and run again.",
     "CUDA error: (?!device-side assert)|CUDA driver|CUDNN_STATUS": "the GPU failed. Look at nvidia-smi, and run again.",
     r"\bgloo\b|NCCL|Socket Timeout|Connection (reset|closed) by peer": (

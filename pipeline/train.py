@@ -51,8 +51,7 @@ def train(
 ) -> None:
     """Fine-tune the base model on `tokenized/train`, and score it on `tokenized/validation` after each epoch.
 
-    train.json, environment.json and plots/history.csv are written to `metrics`. If several processes train together,
-    only rank 0 writes.
+    train.json and plots/history.csv are written to `metrics`. If several processes train together, only rank 0 writes.
 
     Args:
         checkpoints: The directory of the checkpoints. After an interruption, a run with the same inputs resumes there.
@@ -100,8 +99,8 @@ def train(
             write_json(draft / SETTINGS, settings._asdict())
             write_text(draft / PROVENANCE, record)  # `write_json` would round the parameters to six digits.
         _write_curves(metrics / "plots" / "history.csv", task, history)
-        write_details(metrics / "train.json", _summary(history, params, inputs))
-        write_details(metrics / "environment.json", provenance["environment"])
+        summary = _summary(history, params, inputs) | {"environment": provenance["environment"]}
+        write_details(metrics / "train.json", summary)
 
 
 def _write_model(directory: Path, inputs: TrainInputs, weights: dict[str, Any]) -> None:
@@ -132,8 +131,7 @@ def _summary(history: History, params: TrainParams, inputs: TrainInputs) -> dict
     task = inputs.task
     epochs = epochs_scored(history)
     kept = kept_epoch(history, params.keep, task)
-    # The prediction for a single example says nothing about the model.
-    degenerate = len(inputs.validation.unique("idx")) > 1 and kept["eval_distinct_predictions"] == 1
+    degenerate = kept["eval_distinct_predictions"] == 1
     if degenerate:
         log.warning(
             "the model gives the same prediction for every validation example. Try another train.lr, more train.epochs "

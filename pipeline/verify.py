@@ -63,7 +63,8 @@ def _read_result(checkout: Path) -> tuple[Outputs, dict[str, Any]]:
     """Return the outputs in dvc.lock, and the environment of the run."""
     stages = read_yaml(checkout / LOCK)["stages"]
     outputs = {(stage, out["path"]): out["md5"] for stage, entry in stages.items() for out in entry.get("outs", [])}
-    return outputs, parse_details((checkout / METRICS_DIR / "environment.json").read_text(encoding="utf-8"))
+    details = parse_details((checkout / METRICS_DIR / "train.json").read_text(encoding="utf-8"))
+    return outputs, details["environment"]
 
 
 def _changes(status: dict[str, Any], outputs: set[str]) -> list[str]:

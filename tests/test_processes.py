@@ -93,7 +93,7 @@ def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
         out = wait_for(start(engine, launcher, config=NO_DROPOUT, **changes))
         assert len(re.findall(r"training on 72 .* 16,", out)) == out.count("training on") == 1, "only rank 0 logs"
         assert history(tmp_path / engine) == [pytest.approx(row, abs=1e-5) for row in expected]
-        assert parse_details((tmp_path / engine / "metrics/environment.json").read_text())["processes"] == 2
+        assert parse_details((tmp_path / engine / "metrics/train.json").read_text())["environment"]["processes"] == 2
         outputs.append(results(tmp_path / engine))
         del outputs[-1][PROVENANCE]
     assert outputs[0] == outputs[1]
@@ -132,5 +132,5 @@ def test_two_processes_end_when_one_is_killed_and_resume_with_the_same_bytes(
 def test_dvc_uses_the_launcher_from_params_yaml(project: Project) -> None:
     project.set("runtime.launcher", TORCHRUN)
     assert project.repro("predict")[-2:] == ["train", "predict"]
-    assert '"processes": 2' in (project.root / "metrics/environment.json").read_text()
+    assert '"processes": 2' in (project.root / "metrics/train.json").read_text()
     assert project.repro("predict") == []

@@ -191,7 +191,7 @@ def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, ca
     auto = trained(precision="auto", max_train_samples=16)
     chosen = usable_device("auto").precision
     assert re.search(rf"device: cpu.*{chosen}", caplog.text)
-    assert parse_details((auto / "metrics" / "environment.json").read_text())["precision"] == chosen
+    assert parse_details((auto / "metrics" / "train.json").read_text())["environment"]["precision"] == chosen
     assert json.loads((auto / "classifier" / "provenance.json").read_text())["environment"]["precision"] == chosen
     assert json.loads((auto / "classifier" / "inference.json").read_text())["precision"] == chosen
 
@@ -239,7 +239,7 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
     provenance = json.loads((short_run / "classifier" / "provenance.json").read_text())
     assert provenance["data"] == json.loads((raw / "source.json").read_text())
     assert provenance["checkpoint"]["checkpoint"] == "a local directory"
-    assert provenance["environment"] == parse_details((short_run / "metrics" / "environment.json").read_text())
+    assert provenance["environment"] == parse_details((short_run / "metrics" / "train.json").read_text())["environment"]
     assert (provenance["parameters"]["seed"], provenance["parameters"]["lr"]) == (42, 1e-7), "lr must not be rounded"
 
 

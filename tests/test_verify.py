@@ -21,7 +21,7 @@ SCORE = """
 import json, os, pathlib
 cpu = os.environ.get("TOY_CPU", "a CPU")
 pathlib.Path("metrics").mkdir(exist_ok=True)
-pathlib.Path("metrics/environment.json").write_text(json.dumps([{"cpu": cpu}]))
+pathlib.Path("metrics/train.json").write_text(json.dumps([{"environment": {"cpu": cpu}}]))
 pathlib.Path("metrics/evaluation.json").write_text(json.dumps({"test": {"accuracy": 0.8 if cpu == "a CPU" else 0.7}}))
 """
 
@@ -55,7 +55,7 @@ def copying_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "deps": ["corpus.txt", "packages.lock"],
             "params": ["train.lr"],
             "outs": ["words.txt"],
-            "metrics": [{f"metrics/{name}.json": {"cache": False}} for name in ("environment", "evaluation")],
+            "metrics": [{f"metrics/{name}.json": {"cache": False}} for name in ("train", "evaluation")],
         },
     }
     with chdir(root), pytest.MonkeyPatch.context() as patch:

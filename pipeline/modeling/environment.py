@@ -1,4 +1,4 @@
-"""Describe the environment that the exact results of a training run depend on, for `metrics/environment.json`."""
+"""Describe the environment that the exact results of a training run depend on."""
 
 import os
 import platform

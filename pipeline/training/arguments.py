@@ -19,9 +19,9 @@ from pipeline.params import RENAMED, RuntimeParams, TrainParams
 
 # Fields that would silently change the length of a run, its batches, its loss, its scores, or how it resumes.
 _RESERVED = {
-    "max_steps", "auto_find_batch_size", "average_tokens_across_devices", "dataloader_drop_last", "eval_delay",
-    "eval_on_start", "ignore_data_skip", "logging_strategy", "prediction_loss_only", "save_only_model", "deepspeed",
-    "fsdp",
+    "max_steps", "auto_find_batch_size", "average_tokens_across_devices", "dataloader_drop_last",
+    "eval_do_concat_batches", "eval_delay", "eval_on_start", "ignore_data_skip", "label_names", "logging_strategy",
+    "prediction_loss_only", "push_to_hub", "save_only_model", "deepspeed", "fsdp",
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def training_arguments(
         "metric_for_best_model": metric,
         "greater_is_better": SCORES[metric].sign > 0,
         "load_best_model_at_end": params.keep == "best",
-        "save_strategy": "epoch",  # `_SaveAndStop` in trainer.py also saves between epochs.
+        "save_strategy": "epoch",  # `Checkpointing` also saves between epochs.
         "save_total_limit": 2,  # the newest and the best one
     }
     defaults = {"ddp_find_unused_parameters": False, "tf32": False}  # torch.compile would switch tf32 on.

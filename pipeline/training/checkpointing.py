@@ -1,4 +1,4 @@
-"""Where the checkpoints of a run are, which one it resumes from, and how a signal asks for another one."""
+"""Where the checkpoints of a run are, which one it resumes from, and when another one is saved."""
 
 import json
 import shutil
@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, Self
 
 from filelock import FileLock
+from transformers import TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -56,15 +57,17 @@ def newest_checkpoint(directory: Path) -> Path | None:
     return None
 
 
-class Interruption:
-    """In a `with` block, SIGINT and SIGTERM only set `signal_number`, so that the run can save a checkpoint and stop.
+class Checkpointing(TrainerCallback):
+    """Saves a checkpoint every `save_steps` steps, and one after SIGINT or SIGTERM, which then ends the process.
 
-    With several processes, a signal ends the run at once, because it reaches them at different steps.
+    It handles these signals in a `with` block. With several processes, a signal ends the run at once, because it
+    reaches them at different steps.
     """
 
-    signal_number = 0
+    def __init__(self, save_steps: int) -> None:
+        self._save_steps, self._signal = save_steps, 0
 
-    def __enter__(self) -> "Interruption":
+    def __enter__(self) -> Self:
         signals = (signal.SIGINT, signal.SIGTERM) if distributed.world_size() == 1 else ()
         self._handlers = {number: signal.signal(number, self._receive) for number in signals}
         return self
@@ -72,14 +75,24 @@ class Interruption:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        if self.signal_number and error_type is None:  # The signal arrived after the last step.
-            sys.exit(128 + self.signal_number)
-
-    def stop(self, step: int, steps: int) -> NoReturn:
-        """End the process with the exit status of the signal. The checkpoint must have been saved."""
-        log.info("stopped at step %d of %d. The next run with the same inputs continues there.", step, steps)
-        sys.exit(128 + self.signal_number)
+        if self._signal and error_type is None:  # The signal arrived after the last step.
+            sys.exit(128 + self._signal)
 
     def _receive(self, number: int, frame: object) -> None:
         log.info("stopping after this step, and saving a checkpoint")
-        self.signal_number = number
+        self._signal = number
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.best_global_step:  # The directory may have moved since the state was saved.
+            state.best_model_checkpoint = str(Path(args.output_dir, f"checkpoint-{state.best_global_step}"))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # After the last step of an epoch, the Trainer scores validation and then saves a checkpoint anyway. A run that
+        # resumed from a checkpoint of this step, saved before the validation, would skip the validation.
+        if not state.epoch.is_integer():
+            control.should_save = self._signal > 0 or state.global_step % self._save_steps == 0
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._signal:
+            log.info("stopped at step %d of %d. The next run continues there.", state.global_step, state.max_steps)
+            sys.exit(128 + self._signal)

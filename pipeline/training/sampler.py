@@ -20,8 +20,8 @@ class EpochSampler(Sampler[int], TrainerCallback):
     drifts with the length. Here, the batches come in random order.
 
     Args:
-        idx: The example that each row of the dataset belongs to. If an example has several rows, which are windows of
-            a long text, each epoch has a random one of them.
+        idx: The example that each row of the dataset belongs to. A long text has several rows, its windows, and each
+            epoch reads a random one of them.
         lengths: The number of tokens of each row, to put examples of similar length into one effective batch. The
             examples that do not fill a batch come last. None means a plain shuffle.
         effective_batch: The number of examples per optimizer step.

@@ -21,7 +21,7 @@ from pipeline.modeling.progress import ProgressLine, ScoringProgress
 from pipeline.modeling.scoring import collator, only_logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import rejecting_values, training_arguments
-from pipeline.training.checkpointing import Interruption, newest_checkpoint
+from pipeline.training.checkpointing import Checkpointing, newest_checkpoint
 from pipeline.training.history import History, Weights, check_finite, last_loss, log_epoch, should_stop
 from pipeline.training.inputs import TrainInputs
 from pipeline.training.losses import SummedLoss
@@ -63,8 +63,8 @@ def fit(inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: Ru
         # `train` would make them too, but then a value that they reject would end in a traceback.
         trainer.create_optimizer_and_scheduler(inputs.steps_in_epoch * params.epochs)
         trainer.get_train_dataloader()
-    with logging_redirect_tqdm(), fast_dropout(), Interruption() as interruption:
-        trainer.add_callback(_SaveAndStop(runtime.save_steps, interruption))
+    with logging_redirect_tqdm(), fast_dropout(), Checkpointing(runtime.save_steps) as checkpointing:
+        trainer.add_callback(checkpointing)
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     # `model_wrapped` may be compiled, and its weights then have another prefix, so take them from `model`.
     return trainer.accelerator.get_state_dict(trainer.model), trainer.state.log_history
@@ -100,10 +100,16 @@ class CorrectedTrainer(Trainer):
 
 
 class _LogAndStopEarly(TrainerCallback):
-    """Log the scores of each epoch, and stop the run if they do not improve."""
+    """Logs the progress and the scores of each epoch, and stops the run if they do not improve."""
 
     def __init__(self, task: Task, patience: int | None) -> None:
         self._task, self._patience = task, patience
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._line = ProgressLine("training", state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._line.update(state.global_step, state.max_steps, last_loss(state.log_history))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # The Trainer would keep the first of several epochs with the best score. On small validation splits, the last
@@ -112,26 +118,3 @@ class _LogAndStopEarly(TrainerCallback):
             state.best_metric = None
         log_epoch(state.log_history, args.num_train_epochs, self._task)
         control.should_training_stop = should_stop(state.log_history, self._patience, self._task)
-
-
-class _SaveAndStop(TrainerCallback):
-    """Log the progress, save a checkpoint every `save_steps` steps, and stop the run after a signal."""
-
-    def __init__(self, save_steps: int, interruption: Interruption) -> None:
-        self._save_steps, self._interruption = save_steps, interruption
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._line = ProgressLine("training", state.global_step)
-        if state.best_global_step:  # The directory may have moved since the state was saved.
-            state.best_model_checkpoint = str(Path(args.output_dir, f"checkpoint-{state.best_global_step}"))
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._line.update(state.global_step, state.max_steps, last_loss(state.log_history))
-        # After the last step of an epoch, the Trainer scores validation and then saves a checkpoint anyway. A run that
-        # resumed from a checkpoint of this step, saved before the validation, would skip the validation.
-        if not state.epoch.is_integer():
-            control.should_save = self._interruption.signal_number > 0 or state.global_step % self._save_steps == 0
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._interruption.signal_number:
-            self._interruption.stop(state.global_step, state.max_steps)
