@@ -96,7 +96,7 @@ def _frozen_model(train: pa.Table, task: Task, encoder: FrozenEncoder) -> Model:
 
     def features(rows: pa.Table) -> NDArray[np.float32]:
         parts = [encoder.encode(rows[name].to_pylist()) for name in task.text_columns]
-        if task.pairs:
+        if task.has_pairs:
             parts += [abs(parts[0] - parts[1]), parts[0] * parts[1]]
         return np.hstack(parts)
 
@@ -134,7 +134,7 @@ def _texts(examples: pa.Table, task: Task) -> "pd.Series[str]":
 
 
 def _vectorizer(task: Task) -> FeatureUnion:
-    parts = 4 if task.pairs else 1  # see `_features`
+    parts = 4 if task.has_pairs else 1  # see `_features`
     max_features = min(_MAX_FEATURES, _MAX_WEIGHTS // (task.outputs * parts))
     settings = {"max_features": max_features, "sublinear_tf": True, "dtype": np.float32}
     return make_union(
@@ -150,7 +150,7 @@ def _features(vectors: csr_matrix, texts: "pd.Series[str]", task: Task) -> csr_m
     For pairs, they are the vectors of both texts, their absolute difference, their product and its sum, and the
     overlap of the words.
     """
-    if not task.pairs:
+    if not task.has_pairs:
         return vectors
     n = len(texts) // 2
     first, second = vectors[:n], vectors[n:]

@@ -40,7 +40,7 @@ def evaluate(raw: Path, predictions: Path, baselines: Path, metrics: Path, names
     task = with_compared_metrics(read_task(predictions), names)
     train_labels = to_numpy(read_rows(raw, TRAIN)["label"])
     splits = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
-    threshold = best_threshold(splits["validation"]) if task.binary else None
+    threshold = best_threshold(splits["validation"]) if task.is_binary else None
     details: dict[str, Any] = {"metrics": task.metrics, "threshold": threshold}
     directories = [path for path in sorted(require(baselines).iterdir()) if path.is_dir()]
     evaluation = {}

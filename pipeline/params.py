@@ -241,7 +241,6 @@ class BaselineParams(Section):
 
 class TokenizeParams(Section):
     max_length: Annotated[int, Field(ge=8, le=10**9)]  # The tokenize stage checks the limits of the model.
-    padding: Literal["dynamic", "max_length"]
     stride: Annotated[int, Field(ge=0, le=10**9)] | None
     train_on_windows: bool
 

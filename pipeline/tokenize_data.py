@@ -28,7 +28,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     """Write a `datasets.Dataset` for each split to `out/<split>`, with the columns that the model reads.
 
     Each dataset also has the columns `labels` (unless the labels of the split are unknown), `idx` and `length` (the
-    number of tokens without padding). With a stride, a text has a row for each of its windows, except in train unless
+    number of tokens). With a stride, a text has a row for each of its windows, except in train unless
     `train_on_windows` is true. `out` also gets copies of task.json and source.json, and tokenization.json: `params`,
     the `pair_separator`, and for each of the `splits` the number of `rows` in `raw`, the `mean` and `longest` length in
     tokens of what the model reads, and how many rows were `truncated`.
@@ -54,19 +54,19 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
             rows = read_output(raw / f"{split}.parquet", lambda path: Dataset.from_parquet(str(path), cache_dir=cache))
             examples = _with_model_labels(split, rows, task)
             stride = None if split == TRAIN and not params.train_on_windows else params.stride
-            settings = {"max_length": params.max_length, "padding": params.padding, "stride": stride}
+            settings = {"text_columns": task.text_columns, "max_length": params.max_length, "stride": stride}
             tokenized = examples.map(
                 encode,
                 batched=True,
                 num_proc=processes if processes > 1 else None,
-                fn_kwargs={"tokenizer": tokenizer, "text_columns": task.text_columns, **settings},
+                fn_kwargs={"tokenizer": tokenizer, **settings},
                 remove_columns=[name for name in examples.column_names if name not in ("idx", "labels")],
                 new_fingerprint=split,
                 desc=f"tokenizing {split}",
             )
             lengths[split] = _log_lengths(split, tokenized, tokenizer, task)
             save(tokenized.remove_columns("truncated"), draft / split)
-        separator = pair_separator(tokenizer) if task.pairs else ""
+        separator = pair_separator(tokenizer) if task.has_pairs else ""
         write_json(draft / TOKENIZATION, {**params.model_dump(), "pair_separator": separator, "splits": lengths})
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file), draft)
@@ -75,7 +75,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
 def _check_stride(params: TokenizeParams, tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
     if params.stride is None:
         return
-    if task.pairs:
+    if task.has_pairs:
         raise UserError("params.yaml: tokenize.stride must be null for pairs of texts.")
     if params.stride >= (window := params.max_length - tokenizer.num_special_tokens_to_add()):
         raise UserError(

@@ -258,9 +258,9 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMak
     from pipeline.tokenize_data import tokenize
 
     @functools.cache
-    def run(checkpoint: Path, padding: str = "dynamic") -> Path:
+    def run(checkpoint: Path) -> Path:
         out = tmp_path_factory.mktemp("tokenized") / "tokenized"
-        tokenize(raw, checkpoint, out, tokenize_params(padding=padding), num_proc=1)
+        tokenize(raw, checkpoint, out, tokenize_params(), num_proc=1)
         return out
 
     return run

@@ -139,8 +139,8 @@ def test_seed_groups_of_every_kind_of_task(kind: str) -> None:
     assert no_evidence.better is None and no_evidence.verdict.startswith("no evidence")
     assert [entry.gate(0.01) for entry in (result, swapped, no_evidence)] == ["passes", "fails", "undecided"]
     assert swapped.gate(1000) == "passes"
-    assert result.changes == {"train.lr": (1.4, 0.5)}
-    assert no_evidence.changes == {"train.seed": ("0, 1, 2, 3, 4", "5, 6, 7, 8, 9")}
+    assert result.differences == {"train.lr": (1.4, 0.5)}
+    assert no_evidence.differences == {"train.seed": ("0, 1, 2, 3, 4", "5, 6, 7, 8, 9")}
     split, metric = task.verdict_split, task.metrics[0]
     if task.labels:
         right = [np.mean([run.predictions[split].is_correct for run in side.runs], axis=0) for side in (a, b)]
@@ -239,10 +239,10 @@ def test_rows_that_train_also_has_are_reported() -> None:
         return lambda test: {"rows": test.rows.assign(**{LEAKAGE: [2] * count + [1] * 5 + [0] * (N - count - 5)})}
 
     a, b = (changed(make(CLASSES, "x", 0.9), "test", leak(count), "x") for count in (7, 45))
-    [key] = compare(a, b).changes
-    assert "train" in key and compare(a, b).changes[key] == (7, 45)
+    [key] = compare(a, b).differences
+    assert "train" in key and compare(a, b).differences[key] == (7, 45)
     assert re.search(r"Warning: .*\b45\b.*\b7\b", printed_notes(a, b))
-    assert compare(b, a).changes[key] == (45, 7) and "Warning" not in printed_notes(b, a)
+    assert compare(b, a).differences[key] == (45, 7) and "Warning" not in printed_notes(b, a)
 
 
 def test_other_code_or_another_environment_stands_among_the_differences() -> None:
@@ -306,7 +306,7 @@ def toy(toy_with_experiments: Project, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_results_of_the_workspace_that_lack_a_change_are_reported(toy: Project) -> None:
     main = read_side("main")
     assert notes(compare(main, read_side("workspace"))) == []
-    assert compare(main, read_side("workspace")).changes == {}
+    assert compare(main, read_side("workspace")).differences == {}
     toy.set("train.lr", "9e-4")
     [note] = notes(compare(main, read_side("workspace")))
     assert "train" in note and "download" not in note and "dvc repro" in note

@@ -40,6 +40,11 @@ def test_scores_of_a_class_without_predictions_or_labels_are_undefined(
     assert result == {"n": sum(labels), "precision": precision, "recall": recall, "f1": f1}
 
 
+def test_the_scores_of_a_single_label_are_about_rows_that_have_it() -> None:
+    [scores] = class_scores(np.array([[1], [1], [0], [0], [0]]), np.array([[1], [0], [0], [0], [0]]), 1)
+    assert scores == {"n": 2, "precision": 1, "recall": 0.5, "f1": pytest.approx(2 / 3)}
+
+
 @pytest.mark.parametrize("labels", [[1, 0], [0, 0], [1, 1]])
 def test_plots_of_two_examples_have_no_undefined_numbers(labels: list[int]) -> None:
     for table in plots(DEMO, binary(labels, [0.9, 0.1])).values():

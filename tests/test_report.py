@@ -109,7 +109,7 @@ def test_each_kind_of_task_has_its_headline_its_terms_and_its_pictures(case: str
     assert f"{score}% o" in headline and f"{scores['n']} {task.verdict_split} {task.noun}" in headline
     assert headline.startswith("The model is right on" if metric == "accuracy" else METRICS[metric].title[:1].upper())
     text = visible_text(page.replace(html.escape(ATTACK), "")) + card_of(roots[case]).text
-    assert bool(re.search(r"\bpairs?\b", text)) == task.pairs
+    assert bool(re.search(r"\bpairs?\b", text)) == task.has_pairs
     assert ("Calibration" in text) == (not task.is_regression)
     assert ("validation score" in text.split("Learning")[0]) == (task.verdict_split == "validation")
     assert len(re.findall('<article class="card">', page)) == 6

@@ -1,4 +1,4 @@
-"""The tokenize stage: model inputs, truncation, padding, worker processes, and warnings about unsuitable texts."""
+"""The tokenize stage: model inputs, truncation, worker processes, and warnings about unsuitable texts."""
 
 import logging
 import shutil
@@ -54,14 +54,6 @@ def test_truncation_is_counted_and_reported(
     reported = read_json(tmp_path / "out" / TOKENIZATION)["splits"]["test"]
     assert (reported["rows"], reported["longest"], reported["truncated"]) == (240, limit, too_long)
     assert max(len(ids) for ids in load_examples(tmp_path / "out", "test")["input_ids"][:]) == limit
-
-
-def test_padding_to_max_length_gives_fixed_shapes(tiny: TinyMaker, tokenized: Callable[..., Path]) -> None:
-    padded, dynamic = tokenized(tiny(), "max_length"), tokenized(tiny())
-    table = load_examples(padded, "train")
-    assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name][:]} == {96}
-    lengths = [read_json(directory / TOKENIZATION)["splits"] for directory in (padded, dynamic)]
-    assert lengths[0] == lengths[1], "the lengths must not include padding"
 
 
 def test_the_number_of_processes_does_not_change_the_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:

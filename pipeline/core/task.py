@@ -71,7 +71,7 @@ class Task:
         return sorted(self.scored_splits, key=lambda split: split != self.verdict_split)
 
     @property
-    def pairs(self) -> bool:
+    def has_pairs(self) -> bool:
         return len(self.text_columns) == 2
 
     @property
@@ -81,10 +81,10 @@ class Task:
 
     @property
     def singular_noun(self) -> str:
-        return "pair" if self.pairs else "text"
+        return "pair" if self.has_pairs else "text"
 
     @property
-    def binary(self) -> bool:
+    def is_binary(self) -> bool:
         """Whether the task has exactly two classes. The second one is the positive class."""
         return self.is_single_label and len(self.labels) == 2
 

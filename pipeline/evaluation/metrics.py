@@ -73,11 +73,11 @@ def is_correct(labels: Values, predictions: Values) -> NDArray[np.bool_]:
     return np.asarray((labels == predictions).reshape(len(labels), -1).all(axis=1))
 
 
-def class_counts(labels: Values, predictions: Values) -> tuple[Ints, Ints, Ints]:
-    """Count the correct predictions, all predictions, and the actual examples of each class or label."""
+def class_counts(labels: Values, predictions: Values, classes: int = 2) -> tuple[Ints, Ints, Ints]:
+    """Count the correct and all predictions and the actual examples of each label, or of at least `classes` classes."""
     if labels.ndim == 2:
         return (labels * predictions).sum(axis=0), predictions.sum(axis=0), labels.sum(axis=0)
-    classes = max(2, int(labels.max()) + 1, int(predictions.max()) + 1)
+    classes = max(classes, int(labels.max()) + 1, int(predictions.max()) + 1)
     correct = np.bincount(labels[labels == predictions], minlength=classes)
     return correct, np.bincount(predictions, minlength=classes), np.bincount(labels, minlength=classes)
 
@@ -204,7 +204,7 @@ def applicable_metrics(task: Task) -> list[str]:
     return [
         name
         for name, metric in METRICS.items()
-        if task.problem_type in metric.problem_types and (task.binary or not metric.only_two_classes)
+        if task.problem_type in metric.problem_types and (task.is_binary or not metric.only_two_classes)
     ]
 
 

@@ -39,7 +39,7 @@ class Comparison:
     scores: pd.DataFrame
     changed: int
     identical: bool
-    changes: dict[str, tuple[Any, Any]]
+    differences: dict[str, tuple[Any, Any]]
     fixed: pd.DataFrame
     broken: pd.DataFrame
 

@@ -17,7 +17,7 @@ def notes(result: Comparison) -> list[str]:
     """Return sentences that say how to read the verdict, and warnings of results that are not what they seem to be."""
     lines, a, b = [], result.a, result.b
     examples = f"{result.split} {a.task.noun}"
-    if result.changed >= MIN_CHANGED and a.kind == "single run" and "model" not in result.changes:
+    if result.changed >= MIN_CHANGED and a.kind == "single run" and "model" not in result.differences:
         advice = f"Compare seed groups: python -m pipeline.seeds --n {MIN_SEEDS} -S ..."
         lines.append(f"Two single runs say nothing about other seeds. {advice}")
     # The intervals of folds are measured between the folds, which contain whole groups.
@@ -26,7 +26,7 @@ def notes(result: Comparison) -> list[str]:
     if {a.name, b.name} & {WORKSPACE, *SIMPLE_MODELS} and (stages := outdated_stages()):
         lines.append(f'Warning: the results in the workspace lack changes to {listing(stages)}. Run "dvc repro".')
     lines += a.warnings(result.split) + b.warnings(result.split)
-    before, after = result.changes.get(LEAKED, (0, 0))
+    before, after = result.differences.get(LEAKED, (0, 0))
     if after > before:
         lines.append(f"Warning: train has {after:,} {examples} in B ({before:,} in A), so B may score too high.")
     return lines
@@ -53,7 +53,7 @@ def as_json(result: Comparison) -> str:
     """Format a comparison for scripts, with all fixed and broken examples. Scores are fractions, not percentages."""
     content = {
         "a": result.a.name, "b": result.b.name, "verdict": result.verdict, "better": result.better,
-        "notes": notes(result), "scores": result.scores.to_dict("records"), "changes": result.changes,
+        "notes": notes(result), "scores": result.scores.to_dict("records"), "changes": result.differences,
         "changed": result.changed, "fixed": result.fixed.to_dict("records"), "broken": result.broken.to_dict("records"),
     }  # fmt: skip
     # pandas writes NaN and Infinity, which JSON does not have, as null.
@@ -72,7 +72,7 @@ def _tables(result: Comparison) -> dict[str, pd.DataFrame]:
             row["detected in 80%"] = metric.format(score.detectable, 2)
         scores[f"{score.split} {metric.title}"] = row
     a, b = result.a, result.b
-    sides = {"name": (a.name, b.name), "runs": (len(a.folds or a.runs), len(b.folds or b.runs)), **result.changes}
+    sides = {"name": (a.name, b.name), "runs": (len(a.folds or a.runs), len(b.folds or b.runs)), **result.differences}
     cells = {key: [str(value)[:60] for value in values] for key, values in sides.items()}
     return {
         SCORE_UNITS: pd.DataFrame.from_dict(scores, orient="index"),

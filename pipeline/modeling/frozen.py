@@ -22,7 +22,7 @@ class FrozenEncoder:
     def __init__(self, directory: Path, max_length: int, batch_size: int, device: Device) -> None:
         self.provenance = {"checkpoint": read_json(directory / SOURCE), "environment": environment(device)}
         self._tokenizer = load_tokenizer(directory)
-        self._max_length = max_length
+        self._max_length = min(max_length, self._tokenizer.model_max_length)
         torch.manual_seed(0)  # for weights that the base model lacks
         model = load_encoder(directory)
         model.register_forward_hook(_mean_over_tokens, with_kwargs=True)  # Its result replaces the output.

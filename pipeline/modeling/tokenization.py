@@ -65,7 +65,6 @@ def encode(
     tokenizer: PreTrainedTokenizerBase,
     text_columns: list[str],
     max_length: int,
-    padding: str = "dynamic",
     stride: int | None = None,
 ) -> dict[str, list[Any]]:
     """Tokenize a batch of examples, for `Dataset.map(encode, batched=True)`.
@@ -74,26 +73,25 @@ def encode(
     is too long becomes several examples instead, its windows, which have the same `idx`.
 
     Args:
-        padding: "dynamic" leaves padding to the data collator; "max_length" pads every example.
         stride: The number of tokens that consecutive windows of a text share. None truncates the text.
 
     Returns:
         The model's inputs and the `idx` and `labels` of each example or window, if there are any, plus its `length` in
-        tokens without padding and whether it was `truncated`.
+        tokens and whether it was `truncated`.
     """
     texts = [
         [separator + (_cut(text, tokenizer, max_length) if stride is None else text) for text in examples[column]]
         for column, separator in zip(text_columns, ("", pair_separator(tokenizer)), strict=False)
     ]
     encoded = tokenizer(
-        *texts, truncation=True, max_length=max_length, padding="max_length" if padding == "max_length" else False,
-        return_overflowing_tokens=stride is not None, stride=stride or 0,
+        *texts, truncation=True, max_length=max_length, return_overflowing_tokens=stride is not None,
+        stride=stride or 0,
     )  # fmt: skip
     rows = encoded.pop("overflow_to_sample_mapping", range(len(texts[0])))
     return {
         **{name: [examples[name][row] for row in rows] for name in ("idx", "labels") if name in examples},
         **encoded,
-        "length": [sum(mask) for mask in encoded["attention_mask"]],
+        "length": [len(ids) for ids in encoded["input_ids"]],
         "truncated": [stride is None and bool(encoding.overflowing) for encoding in encoded.encodings or ()],
     }
 

@@ -112,7 +112,7 @@ def _sections(results: Results) -> Iterator[Section]:
 
 def _calibration(results: Results) -> Section:
     task = results.task
-    lowest_confidence = 0.5 if task.binary or task.is_multi_label else 0.0
+    lowest_confidence = 0.5 if task.is_binary or task.is_multi_label else 0.0
     picture = charts.plot("reliability", reliability(results.predictions[task.verdict_split]), lowest_confidence)
     note = "Confidence is the probability of the prediction. On the dashed line, it is equal to the accuracy. "
     note += findings.certain_predictions(results)

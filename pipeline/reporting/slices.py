@@ -58,7 +58,7 @@ def _assign_slices(task: Task, rows: pd.DataFrame) -> Iterator[tuple[str, list[s
     middle = f"{high}" if high == low + 1 else f"{low + 1} to {high}"
     names = [f"up to {low} words", f"{middle} words", f"over {high} words"]
     yield "length", names, np.searchsorted([low, high], lengths)
-    if task.pairs:  # the Jaccard index of the two sets of words
+    if task.has_pairs:  # the Jaccard index of the two sets of words
         pairs = [(set(first), set(second)) for first, second in zip(*words, strict=True)]
         overlaps = [len(first & second) / max(len(first | second), 1) for first, second in pairs]
         low, high = (round(100 * bound) for bound in _OVERLAPS)

@@ -30,7 +30,7 @@ def rejecting_values() -> Iterator[None]:
     """Raise UserError, in one line, if torch or transformers rejects a value of the section train."""
     try:
         yield
-    except (AttributeError, ImportError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+    except (ImportError, NotImplementedError, TypeError, ValueError) as error:
         raise UserError(f"params.yaml: a value of train is rejected: {one_line(error)}") from error
 
 

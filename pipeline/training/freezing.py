@@ -24,13 +24,14 @@ def freeze_layers(model: Any, n: int) -> None:
         for layer in layers[n:]:
             layer.train(model.training)
 
-    # After this pass, every weight that the output of the frozen layers depends on has a gradient.
+    # After this pass, every weight that the output of the frozen layers depends on has a gradient, which may be zero.
     hook = layers[n - 1].register_forward_hook(start_backward)
     encoder(input_ids=torch.zeros((1, 8), dtype=torch.long))
     hook.remove()
     for parameter in model.parameters():
         parameter.requires_grad = parameter.grad is None
         parameter.grad = None
+    layers[:n].requires_grad_(False)  # also weights that only other inputs reach, such as Longformer's global attention
     encoder.register_forward_pre_hook(stop_dropout)
     counts = [f"{model.num_parameters(only_trainable=trained):,}" for trained in (True, False)]
     log.info("freezing %d of %d layers: %s of %s parameters are trained", n, len(layers), *counts)
