@@ -66,7 +66,8 @@ demo: setup ## Run the pipeline in demo/, a clone of HEAD, with a small model an
 	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run --set-param data.task=demo --set-param model.checkpoint=$(MINILM) \
 	    --set-param train.lr=1e-4 --set-param train.epochs=6 --set-param data.directory=data/empty --set-param data.name=null \
 	    --set-param train.metric_for_best_model=null --set-param train.class_weights=null \
-	    --set-param evaluate.metrics=null --set-param tokenize.max_length=128
+	    --set-param evaluate.metrics=null --set-param tokenize.max_length=128 \
+	    --set-param tokenize.stride=null --set-param train.freeze_layers=0
 	@cat demo/metrics/evaluation.json
 	@echo 'Open demo/metrics/report.html in a browser. The classifier is in demo/models/classifier.'
 	@echo 'Next, the full run: . .venv/bin/activate && dvc repro'

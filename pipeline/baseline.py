@@ -13,6 +13,8 @@ from pipeline.cli import run_stage
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import torch
+from datasets import Dataset
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -28,8 +30,11 @@ from pipeline.core.parquet import read_rows
 from pipeline.core.paths import BASELINES, METRICS_DIR, PRETRAINED, PROVENANCE, RAW, SOURCE, read_json
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.evaluation.predictions import write_predictions
-from pipeline.modeling.device import set_up_device
-from pipeline.modeling.frozen import FrozenEncoder
+from pipeline.modeling.device import Device, set_up_device
+from pipeline.modeling.environment import environment
+from pipeline.modeling.loading import load_encoder
+from pipeline.modeling.scoring import predict_logits, scoring_trainer
+from pipeline.modeling.tokenization import encode, load_tokenizer
 from pipeline.params import Params
 
 Model = Callable[[pa.Table], NDArray[np.float64]]  # returns the logits of rows of data/raw, shape (rows, outputs)
@@ -46,6 +51,31 @@ _CHUNK = 10_000  # rows that are predicted at once
 _LINEAR_C, _FROZEN_C = 1.0, 0.01
 _ABSENT = -20.0  # the logit of a class that train does not have: a probability of about 1e-9
 _WORD = re.compile(r"\w+")
+
+
+class FrozenEncoder:
+    """A base model that turns a text into the mean of its last hidden states over the tokens of the text."""
+
+    def __init__(self, directory: Path, max_length: int, batch_size: int, device: Device) -> None:
+        self.provenance = {"checkpoint": read_json(directory / SOURCE), "environment": environment(device)}
+        self._tokenizer = load_tokenizer(directory)
+        self._max_length = min(max_length, self._tokenizer.model_max_length)
+        torch.manual_seed(0)  # for weights that the base model lacks
+        model = load_encoder(directory)
+        model.register_forward_hook(_mean_over_tokens, with_kwargs=True)  # Its result replaces the output.
+        self._trainer = scoring_trainer(model, self._tokenizer, device, batch_size)
+
+    def encode(self, texts: list[str]) -> NDArray[np.float32]:
+        """Return an array of shape (texts, hidden size)."""
+        # Some tokenizers, such as GPT-2's, make no token from an empty text.
+        examples = {"text": [text or "\n" for text in texts]}
+        encoded = encode(examples, self._tokenizer, ["text"], self._max_length)
+        return predict_logits(self._trainer, Dataset.from_dict(encoded))
+
+
+def _mean_over_tokens(model: Any, args: Any, inputs: dict[str, torch.Tensor], outputs: Any) -> dict[str, torch.Tensor]:
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    return {"logits": (outputs.last_hidden_state.float() * mask).sum(1) / mask.sum(1).clamp(min=1)}
 
 
 def baseline(raw: Path, out: Path, max_samples: int | None = None, encoder: FrozenEncoder | None = None) -> None:

@@ -22,7 +22,6 @@ from pipeline.cli import as_command, at_least, command_parser
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import CLASSIFIER
@@ -113,31 +112,23 @@ def _add_answers(
     rows: pd.DataFrame, classifier: Classifier, logits: Logits, *, min_probability: float | None, sort: str | None
 ) -> pd.DataFrame:
     """Add the predictions and their probabilities to rows. See `classify` for the other arguments."""
-    probabilities = logits_to_probabilities(classifier.problem_type, logits)
-    predictions = logits_to_predictions(classifier.problem_type, logits)
-    rows = rows.assign(**_answers(classifier, predictions, probabilities))
-    if probabilities is not None:
-        certainty = value_probabilities(probabilities, predictions).min(axis=1).round(PROBABILITY_DECIMALS)
-        if min_probability is not None:
-            rows.loc[certainty < min_probability, "prediction"] = None
-        if sort == "uncertain":
-            rows = rows.iloc[np.argsort(certainty, kind="stable")]
+    labels, problem_type = classifier.labels, classifier.problem_type
+    predictions = logits_to_predictions(problem_type, logits)
+    probabilities = logits_to_probabilities(problem_type, logits)
+    if probabilities is None:
+        return rows.assign(prediction=predictions)
+    if problem_type == "single_label_classification":
+        names: list[Any] = [labels[number] for number in predictions]
+    else:
+        names = [list(compress(labels, flags)) for flags in predictions]
+    columns = dict(zip(labels, probabilities.T.round(PROBABILITY_DECIMALS), strict=True))
+    rows = rows.assign(prediction=names, **{f"probability_{label}": column for label, column in columns.items()})
+    certainty = value_probabilities(probabilities, predictions).min(axis=1).round(PROBABILITY_DECIMALS)
+    if min_probability is not None:
+        rows.loc[certainty < min_probability, "prediction"] = None
+    if sort == "uncertain":
+        rows = rows.iloc[np.argsort(certainty, kind="stable")]
     return rows
-
-
-def _answers(
-    classifier: Classifier, predictions: NDArray[Any], probabilities: NDArray[Any] | None
-) -> dict[str, list[Any]]:
-    """Return the columns with the prediction and the probabilities. A regression has no probabilities."""
-    labels, answers = classifier.labels, {"prediction": predictions.tolist()}
-    if classifier.problem_type == "single_label_classification":
-        answers["prediction"] = [labels[number] for number in predictions]
-    elif classifier.problem_type == "multi_label_classification":
-        answers["prediction"] = [list(compress(labels, flags)) for flags in predictions]
-    if probabilities is not None:
-        columns = zip(labels, probabilities.T.round(PROBABILITY_DECIMALS).tolist(), strict=True)
-        answers |= {f"probability_{label}": column for label, column in columns}
-    return answers
 
 
 def main() -> None:

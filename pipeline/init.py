@@ -19,9 +19,7 @@ More: docs/your_data.md
 
 import difflib
 import re
-import shutil
 import subprocess
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +28,7 @@ from typing import Any, get_args
 from pipeline.cli import as_command, command_parser
 
 from pipeline.core.messages import UserError, printable
-from pipeline.core.output import atomic_output, write_text
+from pipeline.core.output import write_text
 from pipeline.core.paths import LOCK, METRICS_DIR, PARAMS
 from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing
@@ -41,12 +39,12 @@ from pipeline.sources.corpus import make_corpus
 from pipeline.sources.examination import examine, prepare
 from pipeline.sources.fetch import pin_dataset
 from pipeline.sources.file_format import DEFAULT_FORMAT, add_format_options, chosen_format
-from pipeline.sources.files import SPLITS, find_files, read_files, visible_entries
+from pipeline.sources.files import SPLITS, find_files, read_files
 from pipeline.sources.hub_data import load_tables
 from pipeline.sources.params_file import edit_values
+from pipeline.sources.placement import CUSTOM, place_files
 from pipeline.sources.tables import Table, data_stem
 
-CUSTOM = Path("data/custom")
 _HUB = "hf://"
 
 
@@ -74,7 +72,7 @@ def init(source: str, options: Namespace) -> None:
         return _print("Nothing was written, because of --dry-run.")
     is_in_place = not is_hub and Path(source).resolve() == CUSTOM.resolve()
     if not (is_hub or is_in_place):
-        _place_files(Path(source), options.force)
+        place_files(Path(source), options.force)
     if options.fresh:
         _remove_results()
     write_text(PARAMS, text)
@@ -151,31 +149,6 @@ def _show_choice(purpose: str, names: list[str]) -> list[str]:
 def _print(*lines: str) -> None:
     """Print lines, which may contain text of the user's files."""
     print(*map(printable, lines), sep="\n", flush=True)
-
-
-def _place_files(path: Path, force: bool) -> None:
-    """Replace everything in data/custom except hidden files with a copy of the data, and let DVC track it.
-
-    If this is interrupted, data/custom has all of the earlier files, or all of the new ones.
-    """
-    use = f'run "python -m pipeline.init {CUSTOM}" to use the files in it'
-    if path.parent.resolve().is_relative_to(CUSTOM.resolve()):
-        raise UserError(f"{path} is already in {CUSTOM}. Name it after its split, such as train.csv, and {use}.")
-    entries = [entry.name for entry in visible_entries(CUSTOM)]
-    if entries and not force:
-        raise UserError(f"{CUSTOM} is not empty ({listing(entries)}). Use --force to replace all of it, or {use}.")
-    copies = {TRAIN + path.name.removeprefix(data_stem(path)): path}
-    if path.is_dir():
-        copies = {file.name: file for files in find_files(path).values() for file in files}
-    CUSTOM.mkdir(parents=True, exist_ok=True)
-    with atomic_output(CUSTOM) as draft:
-        shutil.copytree(CUSTOM, draft, symlinks=True, ignore=lambda parent, _: entries if parent == str(CUSTOM) else [])
-        for name, file in copies.items():
-            shutil.copyfile(file, draft / name)
-    # DVC's hints on what to type next, which it prints to stdout, differ from ours.
-    done = subprocess.run([sys.executable, "-m", "dvc", "add", *copies], cwd=CUSTOM, stdout=subprocess.DEVNULL)
-    if done.returncode:
-        raise UserError('"dvc add" failed, see above. Correct this, and run init again with --force.')
 
 
 def _remove_results() -> None:

@@ -4,7 +4,7 @@ The comments in `params.yaml` explain what each key means.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -332,35 +332,30 @@ def parse_params(tree: Any, path: Path = PARAMS) -> Params:
         raise UserError(f"{path}: {_mistake_message(max(same_key, key=lambda mistake: len(mistake['loc'])))}") from None
 
 
+def _key_names(model: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the full name of each section and each key in a section."""
+    for name, field in getattr(model, "model_fields", {}).items():
+        yield f"{prefix}{name}"
+        yield from _key_names(field.annotation, f"{prefix}{name}.")
+
+
 def _mistake_message(mistake: Mapping[str, Any]) -> str:
     """Describe a mistake that pydantic reports: the key, pydantic's sentence, the value, and a suggestion."""
-    names: list[str] = []
-    model: Any = Params
-    for name in mistake["loc"]:
-        fields = getattr(model, "model_fields", {})
-        if name not in fields and mistake["type"] != "extra_forbidden":
-            break  # The rest of the location is a member of a union, or an entry of a list or a mapping.
-        names.append(printable(str(name))[:60])
-        model = fields[name].annotation if name in fields else None
-    key, value = ".".join(names), mistake["input"]
-    reason = mistake["msg"].removeprefix("Value error, ")
+    keys = [*_key_names(Params)]
+    parents = [printable(".".join(map(str, mistake["loc"][:depth]))) for depth in range(len(mistake["loc"]) + 1)]
+    # The rest of the location is a member of a union, or an entry of a list or a mapping.
+    key = max((parent for parent in parents if parent in keys), key=len, default="")
+    reason, value = mistake["msg"].removeprefix("Value error, "), mistake["input"]
     if mistake["type"] == "missing":
         return f'{key} is missing. Copy it from the committed file ("git show HEAD:params.yaml").'
     if mistake["type"] == "extra_forbidden":
-        section, _, name = key.rpartition(".")
-        known = _keys(section) | (RENAMED if section == "train" else {})
-        match = closest_match(name, known)
-        hint = f'Did you mean "{known[match]}"?' if match else f"The keys are: {', '.join(_keys(section))}."
-        return f"{key} is not a parameter. {hint}"
+        section = parents[-2]
+        known = {key.rpartition(".")[2]: key for key in keys if key.rpartition(".")[0] == section}
+        targets = known | (RENAMED if section == "train" else {})
+        match = closest_match(str(mistake["loc"][-1]), targets)
+        hint = f'Did you mean "{targets[match]}"?' if match else f"The keys are: {', '.join(known)}."
+        return f"{parents[-1]} is not a parameter. {hint}"
     if mistake["type"] == "value_error" and isinstance(mistake["ctx"]["error"], _Mistake):
         return str(reason)
     hint = did_you_mean(value, re.findall("'(.*?)'", reason)) if isinstance(value, str) else ""
     return f"{key or 'the file'}: {reason}, got {quoted(value)}.{hint}"
-
-
-def _keys(section: str) -> dict[str, str]:
-    """Return the full name of each key in a section, by the name in the section."""
-    model: Any = Params
-    for name in filter(None, section.split(".")):
-        model = model.model_fields[name].annotation
-    return {name: f"{section}.{name}".lstrip(".") for name in model.model_fields}

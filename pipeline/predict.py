@@ -6,9 +6,6 @@ from pathlib import Path
 
 from pipeline.cli import run_stage
 
-import numpy as np
-import pandas as pd
-
 from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
@@ -18,6 +15,7 @@ from pipeline.core.task import TASK, read_task
 from pipeline.evaluation.predictions import write_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
+from pipeline.modeling.windows import read_column, windows_of
 from pipeline.params import Params, PrecisionSetting, PredictParams
 
 
@@ -46,8 +44,7 @@ def predict(
     for split in task.predicted_splits:
         examples = load_examples(tokenized, split)
         if params.max_samples is not None:
-            position_of_text, _ = pd.factorize(examples.with_format("numpy")["idx"][:])
-            examples = examples.select(np.flatnonzero(position_of_text < params.max_samples))
+            examples = examples.select(windows_of(range(params.max_samples), read_column(examples, "idx")))
         started = time.perf_counter()
         scored[split] = model.logits(examples)
         seconds = time.perf_counter() - started

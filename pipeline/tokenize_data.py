@@ -18,6 +18,7 @@ from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZATION, TOKENIZED, read_output, require
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.modeling.tokenization import encode, load_tokenizer, pair_separator
+from pipeline.modeling.windows import first_windows, read_column
 from pipeline.params import Params, TokenizeParams
 
 _IGNORED_LABEL = -100  # by the losses of torch and by the Trainer
@@ -101,10 +102,9 @@ def _with_model_labels(split: str, examples: Dataset, task: Task) -> Dataset:
 
 def _log_lengths(split: str, tokenized: Dataset, tokenizer: PreTrainedTokenizerBase, task: Task) -> dict[str, float]:
     """Log the lengths of a split and its unknown tokens, and return the lengths for tokenization.json."""
-    columns = tokenized.with_format("numpy")
-    lengths, truncated = columns["length"][:], columns["truncated"][:]
+    lengths, truncated, idx = (read_column(tokenized, name) for name in ("length", "truncated", "idx"))
     unknown = _count_unknown_tokens(tokenized, tokenizer) / lengths.sum()
-    rows = len(tokenized.unique("idx"))
+    rows = len(first_windows(idx))
     noun = f"{task.noun} in {len(lengths):,} windows" if len(lengths) > rows else task.noun
     log.info(
         "%s: %s %s, mean %.1f tokens, longest %d, %s truncated (%.1f%%), %.1f%% of the tokens unknown",

@@ -12,13 +12,12 @@ import pytest
 from conftest import TinyMaker, contents, params_file, replace_columns
 from transformers import AutoModel
 
-from pipeline.baseline import baseline, main
+from pipeline.baseline import FrozenEncoder, baseline, main
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.modeling.device import Device
-from pipeline.modeling.frozen import FrozenEncoder
 from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.params import load_params
 from pipeline.sources.glue import glue_task

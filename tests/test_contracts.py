@@ -60,10 +60,27 @@ def the_number_of_gpus_can_be_set(scratch: Path) -> None:
     assert arguments.n_gpu == 7
 
 
+def the_trainer_asks_for_its_sampler(scratch: Path) -> None:
+    from transformers import Trainer
+
+    assert "self._get_train_sampler" in inspect.getsource(Trainer.get_train_dataloader)
+
+
+def accelerate_keeps_each_loader(scratch: Path) -> None:
+    from accelerate import Accelerator
+    from torch.utils.data import DataLoader
+
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(DataLoader([1, 2]))
+    assert accelerator._dataloaders == [loader]
+
+
 # API -> the file that uses it, and a function that fails if the API has changed. It may write to a scratch directory.
 CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "transformers.trainer.TRAINER_STATE_NAME": ("training/checkpointing.py", the_state_is_written_last),
     "accelerate.state.AcceleratorState._reset_state": ("training/loop.py", accelerate_forgets_its_state),
+    "accelerate.Accelerator._dataloaders": ("modeling/scoring.py", accelerate_keeps_each_loader),
+    "transformers.Trainer._get_train_sampler": ("training/trainer.py", the_trainer_asks_for_its_sampler),
     "transformers.TrainingArguments._n_gpu": ("modeling/scoring.py", the_number_of_gpus_can_be_set),
     "dvc.repo.Repo": ("experiments/launch.py", the_cache_directory_can_be_read),
     "refs/exps": ("experiments/launch.py", experiments_are_git_references),

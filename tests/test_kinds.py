@@ -17,12 +17,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from test_resume import killed_at
 from torch.nn import functional
 
-from pipeline.baseline import baseline
+from pipeline.baseline import FrozenEncoder, baseline
 from pipeline.core.messages import UserError
 from pipeline.core.task import read_task
 from pipeline.evaluate import evaluate
 from pipeline.modeling.device import Device
-from pipeline.modeling.frozen import FrozenEncoder
 from pipeline.tokenize_data import tokenize
 from pipeline.training.losses import SummedLoss, class_weights
 

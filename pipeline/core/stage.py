@@ -16,9 +16,9 @@ CODE = {".py", ".jinja", ".css", ".csv"}  # the types of files in a sub-package 
 @contextmanager
 def unchanged(stage: str) -> Iterator[None]:
     """Raise UserError if a parameter or the code of a stage changes while the block runs. DVC reads both at the end."""
-    before = _inputs(stage)
+    before = stage_inputs(stage)
     yield
-    after = _inputs(stage)
+    after = stage_inputs(stage)
     if changed := [name for name in before | after if before.get(name) != after.get(name)]:
         raise UserError(
             f"{changed[0]} was changed while the stage {stage} ran, and DVC would record the change for the old "
@@ -45,7 +45,7 @@ def digest(paths: list[Path]) -> str:
     return result.hexdigest()[:16]
 
 
-def _inputs(stage: str) -> dict[str, Any]:
+def stage_inputs(stage: str) -> dict[str, Any]:
     """Return the value of each parameter of a stage, and the hash of its code."""
     sections = read_yaml(PROJECT / "dvc.yaml")["stages"][stage].get("params", [])
     parameters = {

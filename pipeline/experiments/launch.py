@@ -19,7 +19,7 @@ from typing import Any
 from pipeline.core.messages import UserError, log, one_line
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import PARAMS, users_path
-from pipeline.core.stage import code_digest, digest, leaves
+from pipeline.core.stage import digest, leaves, stage_inputs
 from pipeline.core.yaml12 import read_yaml
 from pipeline.params import load_params
 
@@ -50,16 +50,16 @@ def experiments() -> dict[str, str]:
 def group_name(overrides: Sequence[str], varied: str = SEED, stages: Sequence[str] = STAGES) -> str:
     """Return the name of a group of runs, such as "lr=1e-4-3f2a1c", or "base-3f2a1c" without overrides.
 
-    The digits are a hash of everything that can change a prediction (settings, the code of the stages, the user's
-    files), except for the key that varies within the group.
+    The digits are a hash of everything that can change a prediction (the settings and the code of the stages, and the
+    user's files), except for the key that varies within the group.
     """
     load_params()  # raises UserError if params.yaml has an error
     values, changed = dict(leaves(read_yaml(PARAMS))), split_overrides(overrides)
-    unimportant = (varied, "evaluate.", "runtime.")
-    settings = {key: value for key, value in values.items() if not key.startswith(unimportant)}
+    inputs = [stage_inputs(stage) for stage in stages]
+    for parameters in inputs:
+        parameters.pop(f"{PARAMS}: {varied}", None)
     files = [users_path(str((values | changed).get(key))) for key in _FILES]
-    code = [code_digest(stage) for stage in stages]
-    content = [settings, sorted(overrides), code, digest([Path("dvc.yaml"), Path("compute.lock"), *files])]
+    content = [inputs, sorted(overrides), digest([Path("dvc.yaml"), Path("compute.lock"), *files])]
     title = "+".join(f"{key.rpartition('.')[2]}={value.rpartition('/')[2]}" for key, value in changed.items()) or "base"
     title = re.sub(r"([^a-zA-Z0-9=+.-]|\.\.)+", "-", title)  # what git allows in the name of a reference
     return f"{title[:40].strip('.-')}-{hash_record(content)[:6]}"

@@ -13,8 +13,9 @@ from pipeline.core.paths import SETTINGS, read_output
 from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.loading import load_fine_tuned_model
-from pipeline.modeling.scoring import mean_over_windows, predict_logits, scoring_trainer
+from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.tokenization import encode, load_tokenizer
+from pipeline.modeling.windows import mean_over_windows, read_column
 from pipeline.params import Precision, PrecisionSetting
 
 
@@ -61,7 +62,7 @@ class Classifier:
 
     def logits(self, examples: Dataset) -> NDArray[np.float64]:
         """Score tokenized examples. Returns logits of shape (texts, outputs), in the order of the texts."""
-        return mean_over_windows(predict_logits(self._trainer, examples), examples.with_format("numpy")["idx"][:])
+        return mean_over_windows(predict_logits(self._trainer, examples), read_column(examples, "idx"))
 
     def score(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], int]:
         """Score new examples, one sequence per text column. Returns logits as above, and how many were truncated."""

@@ -5,7 +5,6 @@ import tempfile
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from datasets import Dataset
 from numpy.typing import NDArray
@@ -14,23 +13,30 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Train
 from pipeline.core.messages import UserError
 from pipeline.modeling.device import Device
 from pipeline.modeling.progress import ScoringProgress
+from pipeline.modeling.windows import read_column
+
+
+def trainer_arguments(device: Device, **settings: Any) -> TrainingArguments:
+    """Return `TrainingArguments` with the device, its precision, and other settings."""
+    arguments = TrainingArguments(
+        use_cpu=device.type == "cpu",
+        bf16=device.precision == "bf16",
+        fp16=device.precision == "fp16",
+        disable_tqdm=not sys.stderr.isatty(),
+        **settings,
+    )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # With more, the Trainer would split each batch (DataParallel).
+    return arguments
 
 
 def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Device, batch_size: int) -> Trainer:
     """Return a Trainer for prediction only, with `batch_size` examples per forward pass on each device."""
-    arguments = TrainingArguments(
-        output_dir=tempfile.gettempdir(),  # Nothing is written there.
-        per_device_eval_batch_size=batch_size,
-        use_cpu=device.type == "cpu",
-        bf16=device.precision == "bf16",
-        fp16=device.precision == "fp16",
-        report_to="none",
-        disable_tqdm=not sys.stderr.isatty(),
-    )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # With more, the Trainer would split each batch (DataParallel).
+    directory = tempfile.gettempdir()  # Nothing is written there.
+    settings = {"output_dir": directory, "per_device_eval_batch_size": batch_size, "report_to": "none"}
     return Trainer(
-        model=model, args=arguments, processing_class=tokenizer, data_collator=collator(tokenizer, device),
-        preprocess_logits_for_metrics=only_logits, callbacks=[ScoringProgress()],
+        model=model, args=trainer_arguments(device, **settings), processing_class=tokenizer,
+        data_collator=collator(tokenizer, device), preprocess_logits_for_metrics=only_logits,
+        callbacks=[ScoringProgress()],
     )  # fmt: skip
 
 
@@ -47,7 +53,7 @@ def only_logits(outputs: Any, labels: Any) -> Any:
 
 def longest_first(examples: Dataset) -> NDArray[np.intp]:
     """Return the positions of the examples from the longest to the shortest, so that batches need little padding."""
-    return np.argsort(examples.with_format("numpy")["length"][:], kind="stable")[::-1]
+    return np.argsort(read_column(examples, "length"), kind="stable")[::-1]
 
 
 def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
@@ -70,9 +76,3 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     logits = np.empty_like(predictions)
     logits[order] = predictions
     return logits
-
-
-def mean_over_windows(logits: NDArray[np.floating[Any]], idx: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Average the logits of the windows of each text, which have its `idx`, in the order of their first windows."""
-    windows = pd.DataFrame(logits.astype(np.float64)).groupby(idx, sort=False)
-    return np.asarray(windows.mean(skipna=False))

@@ -1,6 +1,5 @@
 """Build `TrainingArguments` from `params.yaml`, and reject values that it does not support."""
 
-import sys
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +14,14 @@ from pipeline.core.task import Task
 from pipeline.core.text import quoted, require_choice
 from pipeline.evaluation.metrics import SCORES
 from pipeline.modeling.device import Device
+from pipeline.modeling.scoring import trainer_arguments
 from pipeline.params import RENAMED, RuntimeParams, TrainParams
 
 # Fields that would silently change the length of a run, its batches, its loss, its scores, or how it resumes.
 _RESERVED = {
-    "max_steps", "auto_find_batch_size", "average_tokens_across_devices", "dataloader_drop_last",
+    "max_steps", "auto_find_batch_size", "average_tokens_across_devices", "dataloader_drop_last", "disable_tqdm",
     "eval_do_concat_batches", "eval_delay", "eval_on_start", "ignore_data_skip", "label_names", "logging_strategy",
-    "prediction_loss_only", "push_to_hub", "save_only_model", "deepspeed", "fsdp",
+    "prediction_loss_only", "push_to_hub", "save_only_model", "deepspeed", "fsdp", "use_cpu",
 }  # fmt: skip
 
 
@@ -53,16 +53,12 @@ def training_arguments(
         "optim": params.optim,
         "weight_decay": params.weight_decay,
         "max_grad_norm": params.max_grad_norm,
-        "use_cpu": device.type == "cpu",
-        "fp16": device.precision == "fp16",
-        "bf16": device.precision == "bf16",
         "full_determinism": params.deterministic and device.type != "cpu",
         "activation_checkpointing": params.gradient_checkpointing,
         "torch_compile": params.torch_compile,
         "logging_steps": params.logging_steps,
         "logging_nan_inf_filter": False,  # The filter would hide NaN and infinite losses behind an average.
         "report_to": runtime.report_to,
-        "disable_tqdm": not sys.stderr.isatty(),
         "eval_strategy": "epoch",
         "metric_for_best_model": metric,
         "greater_is_better": SCORES[metric].sign > 0,
@@ -84,6 +80,4 @@ def training_arguments(
             reason = error.errors()[0]["msg"]
             raise UserError(f"params.yaml: train.training_args.{name}: {reason}, got {quoted(value)}.") from None
     with rejecting_values():
-        arguments = TrainingArguments(**{**defaults, **params.training_args, **fields})
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # With more, the effective batch would depend on the machine.
-    return arguments
+        return trainer_arguments(device, **{**defaults, **params.training_args, **fields})

@@ -46,11 +46,16 @@ def epochs_scored(history: History) -> History:
     return [entry for entry in history if "eval_loss" in entry]
 
 
+def _quality(epoch: Mapping[str, float], task: Task) -> float:
+    """Return the score that chooses the epoch, with its sign reversed if lower values are better."""
+    name = task.metric_for_best_model
+    return SCORES[name].sign * epoch[f"eval_{name}"]
+
+
 def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
     """Return the entry of the epoch whose weights are kept: the best one (the last of several), or the last one."""
     epochs = epochs_scored(history)[::-1]
-    name = task.metric_for_best_model
-    return max(epochs, key=lambda entry: SCORES[name].sign * entry[f"eval_{name}"]) if keep == "best" else epochs[0]
+    return max(epochs, key=lambda epoch: _quality(epoch, task)) if keep == "best" else epochs[0]
 
 
 def should_stop(history: History, patience: int | None, task: Task) -> bool:
@@ -59,6 +64,5 @@ def should_stop(history: History, patience: int | None, task: Task) -> bool:
     A better score is progress, and so is an equal score with a lower loss: the F1 of a rare class may stay at 0 for
     several epochs in which the model learns.
     """
-    name = task.metric_for_best_model
-    ranks = [(SCORES[name].sign * entry[f"eval_{name}"], -entry["eval_loss"]) for entry in epochs_scored(history)]
+    ranks = [(_quality(epoch, task), -epoch["eval_loss"]) for epoch in epochs_scored(history)]
     return patience is not None and bool(ranks) and len(ranks) - 1 - ranks.index(max(ranks)) >= patience

@@ -19,6 +19,7 @@ from pipeline.modeling.loading import load_base_model
 from pipeline.modeling.regression_head import standardize_labels
 from pipeline.modeling.scoring import longest_first
 from pipeline.modeling.tokenization import load_tokenizer
+from pipeline.modeling.windows import first_windows, read_column, windows_of
 from pipeline.params import TrainParams
 from pipeline.training.freezing import freeze_layers
 from pipeline.training.losses import SummedLoss, class_weights
@@ -51,13 +52,11 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     """Load the tokenized examples and the base model. Raises UserError if one of them cannot be loaded."""
     training = load_examples(tokenized, "train")
     validation = load_examples(tokenized, "validation")
-    columns = training.with_format("numpy")  # Otherwise, a column is read one number at a time.
-    idx = pd.Index(columns["idx"][:])
-    labels = np.asarray(columns["labels"][:])[~idx.duplicated()]
+    idx = read_column(training, "idx")
+    labels = read_column(training, "labels")[first_windows(idx)]
     if params.max_train_samples is not None:
         sample = nested_sample(labels, params.max_train_samples, params.seed)
-        labels, training = labels[sample], training.select(np.flatnonzero(idx.isin(idx.unique()[sample])))
-        columns = training.with_format("numpy")
+        labels, training = labels[sample], training.select(windows_of(sample, idx))
     weights = None if params.class_weights is None else class_weights(params.class_weights, task, labels)
     tokenizer = load_tokenizer(pretrained)
     set_seed(params.seed)  # Before the model is loaded, because its head may be newly initialized.
@@ -71,8 +70,8 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         freeze_layers(model, params.freeze_layers)
     scale = standardize_labels(model, labels) if task.is_regression else 1.0
     effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
-    lengths = columns["length"][:] if params.group_by_length else None
-    sampler = EpochSampler(columns["idx"][:], lengths, effective_batch, params.seed)
+    lengths = read_column(training, "length") if params.group_by_length else None
+    sampler = EpochSampler(read_column(training, "idx"), lengths, effective_batch, params.seed)
     return TrainInputs(
         task=task,
         training=training,

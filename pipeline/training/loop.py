@@ -22,6 +22,7 @@ from transformers import get_scheduler, set_seed
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.progress import ProgressLine
 from pipeline.modeling.scoring import collator
+from pipeline.modeling.windows import read_column
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.history import History, Weights, check_finite, kept_epoch, last_loss, log_epoch, should_stop
 from pipeline.training.inputs import TrainInputs
@@ -115,4 +116,4 @@ def _evaluate(accelerator: Accelerator, model: Any, loader: DataLoader[Any], inp
         labels = batch.pop("labels")
         scored.append(accelerator.gather_for_metrics((model(**batch).logits.float(), labels)))
     logits, labels = (torch.cat(parts).cpu().numpy() for parts in zip(*scored, strict=True))
-    return compute_metrics(inputs.task, logits, labels, inputs.validation.with_format("numpy")["idx"][:])
+    return compute_metrics(inputs.task, logits, labels, read_column(inputs.validation, "idx"))

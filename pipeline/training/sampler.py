@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
+
+from pipeline.modeling.windows import Idx, first_windows
 
 _GROUP = 50  # effective batches, as in LengthGroupedSampler of transformers
 
@@ -28,8 +29,8 @@ class EpochSampler(Sampler[int], TrainerCallback):
         seed: The seed of the run.
     """
 
-    def __init__(self, idx: NDArray[Any], lengths: NDArray[Any] | None, effective_batch: int, seed: int) -> None:
-        self._first_rows = np.flatnonzero(~pd.Index(idx).duplicated())
+    def __init__(self, idx: Idx, lengths: NDArray[Any] | None, effective_batch: int, seed: int) -> None:
+        self._first_rows = first_windows(idx)
         self._windows = np.diff(self._first_rows, append=len(idx))
         self._lengths = None if lengths is None else lengths[self._first_rows]
         self._effective_batch, self._seed, self._epoch = effective_batch, seed, 0

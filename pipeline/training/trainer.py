@@ -19,6 +19,7 @@ from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.progress import ProgressLine, ScoringProgress
 from pipeline.modeling.scoring import collator, only_logits
+from pipeline.modeling.windows import read_column
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import rejecting_values, training_arguments
 from pipeline.training.checkpointing import Checkpointing, newest_checkpoint
@@ -42,7 +43,7 @@ def fit(inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: Ru
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if should_stop(state.log_history, params.early_stopping_patience, task):
             arguments.num_train_epochs = round(state.epoch)  # Otherwise, the Trainer continues after the early stop.
-    idx = inputs.validation.with_format("numpy")["idx"][:]
+    idx = read_column(inputs.validation, "idx")
     # By default, TensorBoard writes next to the checkpoints, which are removed at the end.
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(users_path("runs").absolute() / checkpoints.name))
     with rejecting_values():

@@ -3,18 +3,17 @@
 import datasets
 import evaluate
 import numpy as np
-import pandas as pd
 
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Floats, Values, scores
 from pipeline.modeling.outputs import Logits, logits_to_predictions, logits_to_probabilities, loss
-from pipeline.modeling.scoring import mean_over_windows
+from pipeline.modeling.windows import Idx, first_windows, mean_over_windows
 
 
-def compute_metrics(task: Task, logits: Logits, labels: Values, idx: Values | None = None) -> dict[str, float]:
+def compute_metrics(task: Task, logits: Logits, labels: Values, idx: Idx | None = None) -> dict[str, float]:
     """Return the task's metrics, the `loss`, and the number of `distinct_predictions`. Windows share an `idx`."""
     if idx is not None:
-        logits, labels = mean_over_windows(logits, idx), labels[~pd.Index(idx).duplicated()]
+        logits, labels = mean_over_windows(logits, idx), labels[first_windows(idx)]
     if task.is_multi_label:
         labels = labels.astype(np.int64)  # They are floats for the loss, but the metrics need integers.
     predictions = logits_to_predictions(task.problem_type, logits)

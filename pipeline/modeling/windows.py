@@ -1,0 +1,33 @@
+"""Long texts have several rows, their windows, which share an `idx`. All other texts have one row."""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from datasets import Dataset
+from numpy.typing import NDArray
+
+Idx = NDArray[np.integer[Any]]  # of each row
+
+
+def read_column(rows: Dataset, name: str) -> NDArray[Any]:
+    """Return a column as an array. Without the format "numpy", it would be read one number at a time."""
+    return np.asarray(rows.with_format("numpy")[name][:])
+
+
+def first_windows(idx: Idx) -> NDArray[np.intp]:
+    """Return the position of the first window of each text."""
+    return np.flatnonzero(~pd.Index(idx).duplicated())
+
+
+def windows_of(texts: Collection[int], idx: Idx) -> NDArray[np.intp]:
+    """Return the positions of all windows of these texts, which are counted from 0 in the order of the rows."""
+    text_of_window, _ = pd.factorize(idx)
+    return np.flatnonzero(np.isin(text_of_window, list(texts)))
+
+
+def mean_over_windows(logits: NDArray[np.floating[Any]], idx: Idx) -> NDArray[np.float64]:
+    """Average the logits of the windows of each text, in the order of their first windows."""
+    windows = pd.DataFrame(logits.astype(np.float64)).groupby(idx, sort=False)
+    return np.asarray(windows.mean(skipna=False))
