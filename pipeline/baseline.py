@@ -40,8 +40,8 @@ from pipeline.params import Params
 Model = Callable[[pa.Table], NDArray[np.float64]]  # returns the logits of rows of data/raw, shape (rows, outputs)
 
 _MAX_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
-_MAX_ENCODED_ROWS = 20_000  # of train; each one is a forward pass of the base model
 _MAX_CHARACTERS = 2_000  # of each text, for the same reason
+_MAX_ENCODED_ROWS = 20_000  # of train; each one is a forward pass of the base model
 _MAX_FEATURES = 100_000  # of words, and of characters
 _MAX_WEIGHTS = 4_000_000  # features times classes; the solver needs 200 bytes for each
 _CHUNK = 10_000  # rows that are predicted at once
@@ -216,13 +216,14 @@ def _logits(model: Any, features: Any, task: Task) -> NDArray[np.float64]:
 
 
 def main(params: Params) -> None:
-    # Git tracks the scores of another model, and would show them for an experiment that ends here.
-    (METRICS_DIR / "evaluation.json").unlink(missing_ok=True)
-    encoder = None
+    max_length, batch_size = params.tokenize.max_length, params.predict.batch_size
+    max_samples, encoder = params.predict.max_samples, None
     if params.baseline.frozen:
         device = set_up_device(params.train.precision, params.train.num_threads)
-        encoder = FrozenEncoder(PRETRAINED, params.tokenize.max_length, params.predict.batch_size, device)
-    baseline(RAW, BASELINES, params.predict.max_samples, encoder)
+        encoder = FrozenEncoder(PRETRAINED, max_length, batch_size, device)
+    # Git tracks the scores of another model, and would show them for an experiment that ends here.
+    (METRICS_DIR / "evaluation.json").unlink(missing_ok=True)
+    baseline(RAW, BASELINES, max_samples, encoder)
 
 
 if __name__ == "__main__":

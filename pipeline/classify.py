@@ -77,8 +77,12 @@ def classify(
     # Tokens need more memory than texts, so they are made and scored in several parts.
     rows_at_once = _ROWS if settings.stride is None else _ROWS_OF_WINDOWS
     chunks = [texts[start : start + rows_at_once] for start in range(0, len(texts), rows_at_once)]
-    parts = [classifier.score([chunk[name].tolist() for name in chunk]) for chunk in chunks]
-    logits, truncated = np.concatenate([logits for logits, _ in parts]), sum(count for _, count in parts)
+    parts, truncated = [], 0
+    for chunk in chunks:
+        examples = classifier.tokenize([chunk[name].tolist() for name in chunk])
+        parts.append(classifier.logits(examples))
+        truncated += sum(examples["truncated"])
+    logits = np.concatenate(parts)
     rows = _add_answers(table.rows, classifier, logits, min_probability=min_probability, sort=sort)
     if out is None:
         print("\n".join(json_lines(rows)), flush=True)

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from pipeline.core.data_card import DATA_CARD, LEAKAGE
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import RAW, SOURCE
-from pipeline.core.task import TRAIN, Task
+from pipeline.core.task import LEAKAGE, TRAIN, Task
 from pipeline.params import DataParams, Params
+from pipeline.sources.data_card import DATA_CARD
 from pipeline.sources.examination import examine, prepare
 from pipeline.sources.loading import load_corpus
 

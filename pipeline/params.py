@@ -20,10 +20,9 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError, printable
 from pipeline.core.paths import BASE_MODELS, CLASSIFIER, PARAMS, PRETRAINED, users_path
-from pipeline.core.task import ProblemType
+from pipeline.core.task import LEAKAGE, ProblemType
 from pipeline.core.text import closest_match, did_you_mean, quoted
 from pipeline.core.yaml12 import read_yaml
 
@@ -185,9 +184,8 @@ class DataParams(Section):
         if len(texts) not in (1, 2):
             raise _Mistake("data.text_column_names", "must name one column, or two for pairs", texts)
         for key, columns in (("text_column_names", texts), ("slice_columns", self.slice_columns)):
-            if any(re.fullmatch(_RESERVED_COLUMNS, column) for column in columns):
-                requirement = f"must not contain a column that the pipeline writes ({_RESERVED_COLUMNS})"
-                raise _Mistake(f"data.{key}", requirement, columns)
+            if reserved := [column for column in columns if re.fullmatch(_RESERVED_COLUMNS, column)]:
+                raise _Mistake(f"data.{key}", "must not name a column that the pipeline writes", reserved)
         used = [*texts, *self.slice_columns, *([labels] if isinstance(labels, str) else labels)]
         if repeated := sorted({name for name in used if used.count(name) > 1}):
             raise _Mistake("data", "must not name a column twice, as text, label or slice", repeated)
@@ -201,9 +199,8 @@ class DataParams(Section):
             self._check_names(self.id2label)
 
     def _check_names(self, id2label: dict[str, str] | list[str]) -> None:
-        columns, names = self.label_column_name, id2label
-        if isinstance(id2label, dict):
-            names = list(id2label.values())
+        columns = self.label_column_name
+        names = list(id2label.values()) if isinstance(id2label, dict) else id2label
         if len(names) < 2 or len(set(names)) < len(names):
             raise _Mistake("data.id2label", "must have at least two names, which must all differ", id2label)
         keys = id2label if isinstance(id2label, dict) else columns

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pipeline.cli import run_stage
 
+import numpy as np
+
 from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
@@ -44,7 +46,8 @@ def predict(
     for split in task.predicted_splits:
         examples = load_examples(tokenized, split)
         if params.max_samples is not None:
-            examples = examples.select(windows_of(range(params.max_samples), read_column(examples, "idx")))
+            texts = np.arange(min(params.max_samples, len(examples)))
+            examples = examples.select(windows_of(texts, read_column(examples, "idx")))
         started = time.perf_counter()
         scored[split] = model.logits(examples)
         seconds = time.perf_counter() - started

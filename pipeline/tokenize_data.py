@@ -11,12 +11,11 @@ import pyarrow.compute as pc
 from datasets import Dataset, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from pipeline.core.data_card import MAX_TRUNCATED
 from pipeline.core.dataset_files import save
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZATION, TOKENIZED, read_output, require
-from pipeline.core.task import TASK, TRAIN, Task, read_task
+from pipeline.core.task import MAX_TRUNCATED, TASK, TRAIN, Task, read_task
 from pipeline.modeling.tokenization import encode, load_tokenizer, pair_separator
 from pipeline.modeling.windows import first_windows, read_column
 from pipeline.params import Params, TokenizeParams

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from demo_pairs import pairs
 
-from pipeline.core.data_card import DATA_CARD, LEAKAGE, DataCard, Leak, SplitCard
 from pipeline.core.output import write_details, write_json
 from pipeline.core.paths import BASELINES, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, TOKENIZATION, TOKENIZED
-from pipeline.core.task import Task
+from pipeline.core.task import LEAKAGE, Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.predictions import write_predictions
 from pipeline.params import load_params
 from pipeline.report import report
 from pipeline.reporting.results import Results, load_results
+from pipeline.sources.data_card import DATA_CARD, DataCard, Leak, SplitCard
 from pipeline.sources.demo import DEMO
 from pipeline.sources.glue import glue_task
 

@@ -19,9 +19,8 @@ from conftest import Project
 from toy import HOSTILE, copy_of, experiment, restore
 
 from pipeline.compare import main
-from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError
-from pipeline.core.task import Task
+from pipeline.core.task import LEAKAGE, Task
 from pipeline.evaluation.intervals import difference, jackknife
 from pipeline.evaluation.predictions import Predictions, pool
 from pipeline.experiments.comparison import Comparison, compare

@@ -11,9 +11,9 @@ import pytest
 from conftest import Project, data_params
 from custom_files import csv, download_custom, jsonl, load_error, parquet_file, read_split, rows, write_files
 
-from pipeline.core.data_card import label_table, read_data_card
 from pipeline.core.task import read_task
 from pipeline.download import download
+from pipeline.sources.data_card import label_table, read_data_card
 from pipeline.sources.duplicates import hash_rows
 
 pytestmark = pytest.mark.usefixtures("work_in_tmp_path")

@@ -27,7 +27,8 @@ def test_a_model_without_a_padding_token_is_trained_and_gives_the_same_logits_ev
     assert np.ptp(expected, axis=0).min() > 1e-3, "the logits must differ between the texts"
 
     texts = [rows[name].to_pylist() for name in ("sentence1", "sentence2")]
-    logits, _ = Classifier(model, 64).score(texts)
+    classifier = Classifier(model, 64)
+    logits = classifier.logits(classifier.tokenize(texts))
     assert np.allclose(logits, expected, atol=1e-5)
     require_text_after_an_end_of_text_token_is_read(model)
 
@@ -60,8 +61,8 @@ def require_text_after_an_end_of_text_token_is_read(model: Path) -> None:
     classifier = Classifier(model, 64)
     texts = ["Boston <|endoftext|> sued", "a firm <|endoftext|>", "a much longer text , which has to be padded to"]
     columns = [texts, texts[::-1]]
-    batched, _ = classifier.score(columns)
-    single = [classifier.score([[column[row]] for column in columns])[0][0] for row in range(3)]
+    batched = classifier.logits(classifier.tokenize(columns))
+    single = [classifier.logits(classifier.tokenize([[column[row]] for column in columns]))[0] for row in range(3)]
     assert np.allclose(batched, single, atol=1e-5)
     assert len(np.unique(batched.round(5), axis=0)) == 3
 

@@ -11,9 +11,8 @@ import pytest
 from conftest import replace_columns
 from report_inputs import SIZES, TASKS, evaluate_inputs, history, load, make_report, write, write_inputs
 
-from pipeline.core.data_card import LEAKAGE
 from pipeline.core.paths import BASELINES, PREDICTIONS
-from pipeline.core.task import Task
+from pipeline.core.task import LEAKAGE, Task
 from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting import findings
 from pipeline.reporting.mistakes import pieces, worst_mistakes

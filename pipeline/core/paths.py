@@ -1,10 +1,11 @@
 """Paths of the files and directories that stages write, and functions for reading them in later stages."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from pipeline.core.messages import UserError, one_line
 
@@ -42,13 +43,13 @@ def read_output(path: Path, read: Callable[[Path], _T]) -> _T:
     """Read `path`, an output of a stage. Raises UserError if it is missing or damaged."""
     try:
         return read(require(path))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f'{path} cannot be read: {one_line(error)}. Run "dvc repro", which restores it.') from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object, an output of a stage. Raises UserError if it is missing or damaged."""
-    return read_output(path, lambda file: dict(json.loads(file.read_text(encoding="utf-8"))))
+    return read_output(path, lambda file: TypeAdapter(dict[str, Any]).validate_json(file.read_bytes()))
 
 
 def users_path(text: str | Path) -> Path:

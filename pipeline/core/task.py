@@ -1,15 +1,19 @@
 """The task: download writes it as task.json next to the rows, and every later stage reads it."""
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from pipeline.core.output import write_json
 from pipeline.core.paths import read_output
 
 TASK = "task.json"  # in data/raw, data/tokenized, data/predictions, data/baseline/linear and data/baseline/frozen
 TRAIN = "train"
+# A column of validation and test: 2 if the whole row is also in train, 1 if only one of its texts is, and otherwise 0.
+LEAKAGE = "leakage"
+MAX_TRUNCATED = 0.05  # a proportion: there is a warning if more examples are truncated
 
 # The values of `problem_type` in the config of a transformers model.
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
@@ -111,4 +115,4 @@ class Task:
 
 def read_task(directory: Path) -> Task:
     """Read the task in an output of a stage. Raises UserError if it is missing or damaged."""
-    return read_output(directory / TASK, lambda path: Task(**json.loads(path.read_text(encoding="utf-8"))))
+    return read_output(directory / TASK, lambda path: TypeAdapter(Task).validate_json(path.read_bytes()))

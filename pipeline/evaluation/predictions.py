@@ -24,7 +24,7 @@ class Predictions:
     Attributes:
         idx: The ids of the examples in ascending order, shape (n,).
         probability: The probability of each class or label, shape (n, outputs). None for a regression.
-        rows: The text columns, the slice columns and the column `core.data_card.LEAKAGE` of the examples.
+        rows: The text columns, the slice columns and the column `core.task.LEAKAGE` of the examples.
     """
 
     idx: Ints

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError
-from pipeline.core.task import Task
+from pipeline.core.task import LEAKAGE, Task
 from pipeline.evaluation.intervals import MIN_CHANGED, Difference, difference, fold_difference, jackknife
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, is_defined
 from pipeline.evaluation.predictions import Predictions, count_changed, label_probability

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import RAW
 from pipeline.core.task import TRAIN
@@ -11,6 +10,7 @@ from pipeline.experiments.launch import FOLD, SEED, STAGES, group_name, run_expe
 from pipeline.experiments.learning_curves import TOO_FEW_ROWS
 from pipeline.experiments.runs import BASELINE_STAGES, Side, outdated_stages, read_side
 from pipeline.params import load_params
+from pipeline.sources.data_card import read_data_card
 
 SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
 SIZE = "train.max_train_samples"

@@ -1,6 +1,5 @@
 """Load a fine-tuned model and score texts with it."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from pipeline.core.paths import SETTINGS, read_output
 from pipeline.core.task import ProblemType
@@ -30,7 +30,8 @@ class InferenceSettings(NamedTuple):
 
 def read_settings(directory: Path) -> InferenceSettings:
     """Read the settings of a model that the stage train wrote. Raises UserError if they are missing or damaged."""
-    return read_output(directory / SETTINGS, lambda path: InferenceSettings(**json.loads(path.read_bytes())))
+    settings = TypeAdapter(InferenceSettings)
+    return read_output(directory / SETTINGS, lambda path: settings.validate_json(path.read_bytes()))
 
 
 class Classifier:
@@ -64,9 +65,9 @@ class Classifier:
         """Score tokenized examples. Returns logits of shape (texts, outputs), in the order of the texts."""
         return mean_over_windows(predict_logits(self._trainer, examples), read_column(examples, "idx"))
 
-    def score(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], int]:
-        """Score new examples, one sequence per text column. Returns logits as above, and how many were truncated."""
+    def tokenize(self, texts: Sequence[Sequence[str]]) -> Dataset:
+        """Tokenize new examples, one sequence per text column, with a column that says which are `truncated`."""
         settings = self.settings
         columns: dict[str, Any] = {"idx": range(len(texts[0]))} | dict(zip(settings.text_columns, texts, strict=True))
-        encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, stride=settings.stride)
-        return self.logits(Dataset.from_dict(encoded)), sum(encoded["truncated"])
+        encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, settings.stride)
+        return Dataset.from_dict(encoded)

@@ -10,16 +10,19 @@ from numpy.typing import NDArray
 from pipeline.core.messages import UserError, log
 
 
-class RegressionHead(torch.nn.Linear):
-    """A linear layer with one output that is scaled and shifted: `mean + scale * (weight @ states + bias)`.
+class RegressionHead(torch.nn.Module):
+    """A linear layer whose single output is scaled and shifted: `mean + scale * (weight @ states + bias)`.
 
     A plain layer starts with predictions near 0, and a short run ends before it has learned the mean of the labels. In
     training, `mean` and `scale` are those of the labels, and `fold_standardization` turns the weights into a plain
     layer's. It computes in fp32 even under autocast, because bf16 keeps only three digits of a label such as 2026.
     """
 
-    mean, scale = 0.0, 1.0
-    newly_initialized = False
+    def __init__(self, layer: torch.nn.Linear, newly_initialized: bool) -> None:
+        super().__init__()
+        self.weight, self.bias = layer.weight, layer.bias
+        self.newly_initialized = newly_initialized
+        self.mean, self.scale = 0.0, 1.0
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         # Autocast would compute a matrix product in a lower precision, so multiply and add instead.
@@ -32,9 +35,8 @@ class RegressionHead(torch.nn.Linear):
 def replace_head(model: Any, newly_initialized: Collection[str]) -> None:
     """Turn the last layer of a regression model into a `RegressionHead`, if it is a linear one."""
     if name := final_layer(model):
-        head = model.get_submodule(name)
-        head.__class__ = RegressionHead  # It keeps its weights, and no random numbers are drawn.
-        head.newly_initialized = f"{name}.weight" in newly_initialized
+        head = RegressionHead(model.get_submodule(name), f"{name}.weight" in newly_initialized)
+        model.set_submodule(name, head)
 
 
 def standardize_labels(model: Any, labels: NDArray[np.floating[Any]]) -> float:
@@ -79,6 +81,7 @@ def final_layer(model: Any) -> str | None:
     last = None
     for name, module in model.named_modules():
         is_in_body = name.startswith(f"{model.base_model_prefix}.")
-        if not is_in_body and isinstance(module, torch.nn.Linear) and module.out_features == model.config.num_labels:
+        is_linear = isinstance(module, (torch.nn.Linear, RegressionHead))
+        if is_linear and not is_in_body and len(module.weight) == model.config.num_labels:
             last = name
     return last

@@ -1,6 +1,5 @@
 """Long texts have several rows, their windows, which share an `idx`. All other texts have one row."""
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,10 @@ def first_windows(idx: Idx) -> NDArray[np.intp]:
     return np.flatnonzero(~pd.Index(idx).duplicated())
 
 
-def windows_of(texts: Collection[int], idx: Idx) -> NDArray[np.intp]:
+def windows_of(texts: NDArray[np.intp], idx: Idx) -> NDArray[np.intp]:
     """Return the positions of all windows of these texts, which are counted from 0 in the order of the rows."""
     text_of_window, _ = pd.factorize(idx)
-    return np.flatnonzero(np.isin(text_of_window, list(texts)))
+    return np.flatnonzero(np.isin(text_of_window, texts))
 
 
 def mean_over_windows(logits: NDArray[np.floating[Any]], idx: Idx) -> NDArray[np.float64]:

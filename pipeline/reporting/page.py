@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from pipeline.core.data_card import MAX_TRUNCATED, label_table
+from pipeline.core.task import MAX_TRUNCATED
 from pipeline.core.text import code
 from pipeline.evaluation.diagnostics import plots, reliability
 from pipeline.evaluation.intervals import MIN_EXAMPLES, caveats
@@ -19,6 +19,7 @@ from pipeline.reporting import charts, findings
 from pipeline.reporting.mistakes import describe_mistake, pieces, worst_mistakes
 from pipeline.reporting.results import Results
 from pipeline.reporting.slices import TOO_FEW, score_slices, slice_metric
+from pipeline.sources.data_card import label_table
 
 _MAX_TILES, _MAX_BARS, _MAX_LABELS, _MAX_SLICES = 6, 5, 10, 6  # in a picture on the first screen
 

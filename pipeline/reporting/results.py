@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.core.data_card import DataCard, read_data_card
 from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
+from pipeline.sources.data_card import DataCard, read_data_card
 
 # What people call the simple models and `Task.constant_baseline`, by their prefix in evaluation.json.
 MODEL_TITLES = {

@@ -7,8 +7,7 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from pipeline.core.data_card import LEAKAGE
-from pipeline.core.task import Task
+from pipeline.core.task import LEAKAGE, Task
 from pipeline.evaluation.intervals import Interval, score_interval
 from pipeline.evaluation.metrics import METRICS, Ints
 from pipeline.evaluation.predictions import Predictions

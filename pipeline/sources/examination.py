@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pipeline.core.data_card import STATISTICS, DataCard, Leak, SplitCard, label_table
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import aligned, listing, literal
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, describe_rows
+from pipeline.sources.data_card import STATISTICS, DataCard, Leak, SplitCard, label_table
 from pipeline.sources.duplicates import flag_duplicates, flag_leakage, hash_rows
 from pipeline.sources.folds import take_fold
 

@@ -15,19 +15,14 @@ def freeze_layers(model: Any, n: int) -> None:
     if n > len(layers):  # ALBERT has no list, because its layers share their weights.
         raise UserError(f"params.yaml: train.freeze_layers must be at most {len(layers)} for this model, got {n}.")
 
-    def start_backward(layer: torch.nn.Module, inputs: Any, output: Any) -> None:
-        states = output[0] if isinstance(output, tuple) else output
-        states.sum().backward()
-
     def stop_dropout(encoder: torch.nn.Module, inputs: Any) -> None:
         encoder.eval()
         for layer in layers[n:]:
             layer.train(model.training)
 
     # After this pass, every weight that the output of the frozen layers depends on has a gradient, which may be zero.
-    hook = layers[n - 1].register_forward_hook(start_backward)
-    encoder(input_ids=torch.zeros((1, 8), dtype=torch.long))
-    hook.remove()
+    states = encoder(input_ids=torch.zeros((1, 8), dtype=torch.long), output_hidden_states=True).hidden_states
+    states[n].sum().backward()
     for parameter in model.parameters():
         parameter.requires_grad = parameter.grad is None
         parameter.grad = None

@@ -10,9 +10,6 @@ from pipeline.core.task import Task
 from pipeline.core.text import format_number, literal
 
 DATA_CARD = "data_card.json"
-# A column of validation and test: 2 if the whole row is also in train, 1 if only one of its texts is, and otherwise 0.
-LEAKAGE = "leakage"
-MAX_TRUNCATED = 0.05  # a proportion: there is a warning if more examples are truncated
 STATISTICS = ("mean", "std", "min", "max")  # of the labels of a regression; "std" is the one that pandas computes
 _SOME_LABELS = 20  # With more than twice as many, the label table has the most frequent and the rarest of them.
 
