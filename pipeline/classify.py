@@ -74,15 +74,7 @@ def classify(
         raise UserError(f'{source} has a column "{min(clashes)}", but the output needs this name. Rename it.')
     if classifier.problem_type == "regression" and (min_probability is not None or sort is not None):
         raise UserError("the predictions of a regression have no probabilities (--min-probability, --sort).")
-    # Tokens need more memory than texts, so they are made and scored in several parts.
-    rows_at_once = _ROWS if settings.stride is None else _ROWS_OF_WINDOWS
-    chunks = [texts[start : start + rows_at_once] for start in range(0, len(texts), rows_at_once)]
-    parts, truncated = [], 0
-    for chunk in chunks:
-        examples = classifier.tokenize([chunk[name].tolist() for name in chunk])
-        parts.append(classifier.logits(examples))
-        truncated += sum(examples["truncated"])
-    logits = np.concatenate(parts)
+    logits, truncated = _score(classifier, texts)
     rows = _add_answers(table.rows, classifier, logits, min_probability=min_probability, sort=sort)
     if out is None:
         print("\n".join(json_lines(rows)), flush=True)
@@ -110,6 +102,19 @@ def _texts(table: Table, names: list[str]) -> pd.DataFrame:
     if is_empty.any():
         raise UserError(f"{is_empty.idxmax()} has no text ({' and '.join(names)}). Fill it in.")
     return texts
+
+
+def _score(classifier: Classifier, texts: pd.DataFrame) -> tuple[Logits, int]:
+    """Return the logits, shape (rows, outputs), and how many rows were truncated."""
+    # Tokens need more memory than texts, so they are made and scored in several parts.
+    rows_at_once = _ROWS if classifier.settings.stride is None else _ROWS_OF_WINDOWS
+    parts, truncated = [], 0
+    for start in range(0, len(texts), rows_at_once):
+        chunk = texts[start : start + rows_at_once]
+        examples = classifier.tokenize([chunk[name].tolist() for name in chunk])
+        parts.append(classifier.logits(examples))
+        truncated += sum(examples["truncated"])
+    return np.concatenate(parts), truncated
 
 
 def _add_answers(

@@ -28,8 +28,8 @@ from pipeline.core.text import aligned
 from pipeline.evaluation.diagnostics import constant_predictions
 from pipeline.evaluation.intervals import caveats, score_interval
 from pipeline.evaluation.metrics import METRICS
-from pipeline.experiments.comparison import compare
-from pipeline.experiments.groups import SCORE_UNITS, run_folds
+from pipeline.experiments.comparison import SCORE_UNITS, compare
+from pipeline.experiments.groups import run_folds
 from pipeline.experiments.runs import OUT_OF_FOLD, Side
 from pipeline.sources.tables import write_rows
 

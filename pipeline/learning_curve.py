@@ -21,7 +21,8 @@ from pipeline.cli import add_group_options, as_command, at_least, command_parser
 from pipeline.core.output import write_json, write_text
 from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS
-from pipeline.experiments.groups import SCORE_UNITS, run_sizes
+from pipeline.experiments.comparison import SCORE_UNITS
+from pipeline.experiments.groups import run_sizes
 from pipeline.experiments.learning_curves import MIN_SIZES, curve_record
 
 _CAVEATS = [

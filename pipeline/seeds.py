@@ -16,7 +16,8 @@ from pipeline.cli import add_group_options, as_command, at_least, command_parser
 
 from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS
-from pipeline.experiments.groups import SCORE_UNITS, run_seeds
+from pipeline.experiments.comparison import SCORE_UNITS
+from pipeline.experiments.groups import run_seeds
 from pipeline.experiments.runs import Side
 
 

@@ -23,7 +23,7 @@ from pipeline.core.task import read_task
 from pipeline.evaluate import evaluate
 from pipeline.modeling.device import Device
 from pipeline.tokenize_data import tokenize
-from pipeline.training.losses import SummedLoss, class_weights
+from pipeline.training.losses import SummedLoss, weigh_classes
 
 TOKENIZE = tokenize_params(64)
 
@@ -149,14 +149,14 @@ def test_the_loss_does_not_depend_on_how_a_batch_is_split(task_type: str) -> Non
 
 def test_balanced_weights_match_scikit_learn() -> None:
     labels = np.array([0] * 10 + [1] * 5 + [2] * 2 + [3])
-    weights = class_weights("balanced", TASKS["classes"], labels)
+    weights = weigh_classes("balanced", TASKS["classes"], labels)
     expected = compute_class_weight("balanced", classes=np.arange(4), y=labels)
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
-    multi_label_weights = class_weights("balanced", TASKS["multi_label"], np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
+    multi_label_weights = weigh_classes("balanced", TASKS["multi_label"], np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
     assert multi_label_weights.tolist() == [1.0, 2.0, 1.0], (
         "rows without the label / rows with it, or 1 if all rows or no rows have it"
     )
-    named_weights = class_weights({"Denver": 3}, TASKS["classes"], labels)
+    named_weights = weigh_classes({"Denver": 3}, TASKS["classes"], labels)
     assert named_weights.tolist() == [1.0, 1.0, 3.0, 1.0]
 
 

@@ -47,9 +47,14 @@ def read_output(path: Path, read: Callable[[Path], _T]) -> _T:
         raise UserError(f'{path} cannot be read: {one_line(error)}. Run "dvc repro", which restores it.') from None
 
 
+def read_record(path: Path, record_type: type[_T]) -> _T:
+    """Read a JSON object as a value of a type, such as a dataclass. Raises UserError if it is missing or damaged."""
+    return read_output(path, lambda file: TypeAdapter(record_type).validate_json(file.read_bytes()))
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object, an output of a stage. Raises UserError if it is missing or damaged."""
-    return read_output(path, lambda file: TypeAdapter(dict[str, Any]).validate_json(file.read_bytes()))
+    return read_record(path, dict[str, Any])
 
 
 def users_path(text: str | Path) -> Path:

@@ -4,10 +4,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from pipeline.core.output import write_json
-from pipeline.core.paths import read_output
+from pipeline.core.paths import read_record
 
 TASK = "task.json"  # in data/raw, data/tokenized, data/predictions, data/baseline/linear and data/baseline/frozen
 TRAIN = "train"
@@ -115,4 +113,4 @@ class Task:
 
 def read_task(directory: Path) -> Task:
     """Read the task in an output of a stage. Raises UserError if it is missing or damaged."""
-    return read_output(directory / TASK, lambda path: TypeAdapter(Task).validate_json(path.read_bytes()))
+    return read_record(directory / TASK, Task)

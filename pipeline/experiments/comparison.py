@@ -15,6 +15,7 @@ from pipeline.experiments.launch import SEED
 from pipeline.experiments.runs import Side, changes
 
 LEAKED = "scored rows that are also in train"
+SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
 MIN_SEEDS = 5  # With fewer seeds, the variance between them is too uncertain to say which difference is detected.
 
 

@@ -8,8 +8,7 @@ from pipeline.core.messages import printable
 from pipeline.core.text import escaped, format_number, listing
 from pipeline.evaluation.intervals import MIN_CHANGED, caveats
 from pipeline.evaluation.metrics import METRICS
-from pipeline.experiments.comparison import LEAKED, MIN_SEEDS, Comparison
-from pipeline.experiments.groups import SCORE_UNITS
+from pipeline.experiments.comparison import LEAKED, MIN_SEEDS, SCORE_UNITS, Comparison
 from pipeline.experiments.runs import SIMPLE_MODELS, WORKSPACE, outdated_stages
 
 

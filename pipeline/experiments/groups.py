@@ -12,7 +12,6 @@ from pipeline.experiments.runs import BASELINE_STAGES, Side, outdated_stages, re
 from pipeline.params import load_params
 from pipeline.sources.data_card import read_data_card
 
-SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
 SIZE = "train.max_train_samples"
 
 

@@ -55,6 +55,8 @@ def group_name(overrides: Sequence[str], varied: str = SEED, stages: Sequence[st
     """
     load_params()  # raises UserError if params.yaml has an error
     values, changed = dict(leaves(read_yaml(PARAMS))), split_overrides(overrides)
+    if varied in changed:
+        raise UserError(f"{varied} varies within the group. Leave it out of -S.")
     inputs = [stage_inputs(stage) for stage in stages]
     for parameters in inputs:
         parameters.pop(f"{PARAMS}: {varied}", None)

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
-from pipeline.core.paths import SETTINGS, read_output
+from pipeline.core.paths import SETTINGS, read_record
 from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.loading import load_fine_tuned_model
@@ -30,8 +29,7 @@ class InferenceSettings(NamedTuple):
 
 def read_settings(directory: Path) -> InferenceSettings:
     """Read the settings of a model that the stage train wrote. Raises UserError if they are missing or damaged."""
-    settings = TypeAdapter(InferenceSettings)
-    return read_output(directory / SETTINGS, lambda path: settings.validate_json(path.read_bytes()))
+    return read_record(directory / SETTINGS, InferenceSettings)
 
 
 class Classifier:

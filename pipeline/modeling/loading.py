@@ -20,8 +20,8 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
     """
     with reading_model(directory):
         model, missing, unused, mismatched = _load(directory, AutoModelForSequenceClassification, **config)
-        prefix, names = f"{model.base_model_prefix}.", [name for name, _ in model.named_parameters()]
-        known_names = {name.removeprefix(prefix) for name in names}
+        prefix = f"{model.base_model_prefix}."
+        known_names = {name.removeprefix(prefix) for name, _ in model.named_parameters()}
         for name in unused:
             if re.sub(r"\.\d+\.", ".0.", name.removeprefix(prefix)) in known_names:  # a name of the first layer
                 raise ValueError(f"the weights have more layers than config.json describes, for example {name}")
@@ -30,10 +30,7 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
         has_head = last_layer is not None and f"{last_layer}.weight" not in missing
         if has_head and not _have_same_outputs(published_config, model.config):
             log.info("%s has a head for another task, which is not used", directory)
-            body = model.base_model.state_dict()
-            model = AutoModelForSequenceClassification.from_config(model.config)  # type: ignore[no-untyped-call]
-            model.base_model.load_state_dict(body)
-            head = {name for name in names if not name.startswith(prefix)}
+            model, head = _with_new_head(model)
             missing, mismatched = missing | head, mismatched - head
         _require_weights(model, missing, mismatched)
         if missing:
@@ -78,6 +75,13 @@ def _load(directory: Path, model_class: Any, **config: Any) -> tuple[Any, set[st
 def _require_weights(model: PreTrainedModel, missing: set[str], mismatched: set[str]) -> None:
     if mismatched or 2 * len(missing) > len([*model.parameters()]):
         raise ValueError(f"its weights have unexpected names or shapes, for example {min(mismatched or missing)}")
+
+
+def _with_new_head(model: Any) -> tuple[Any, set[str]]:
+    """Return a model with the same body and a newly initialized head, and the names of the head's weights."""
+    new: Any = AutoModelForSequenceClassification.from_config(model.config)  # type: ignore[no-untyped-call]
+    new.base_model.load_state_dict(model.base_model.state_dict())
+    return new, {name for name, _ in new.named_parameters() if not name.startswith(f"{new.base_model_prefix}.")}
 
 
 def _have_same_outputs(published: Any, config: Any) -> bool:

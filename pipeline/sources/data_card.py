@@ -3,9 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
-from pipeline.core.paths import read_output
+from pipeline.core.paths import read_record
 from pipeline.core.task import Task
 from pipeline.core.text import format_number, literal
 
@@ -49,8 +47,7 @@ class DataCard:
 
 def read_data_card(directory: Path) -> DataCard:
     """Read the data card in an output of download. Raises UserError if it is missing or damaged."""
-    card = TypeAdapter(DataCard)
-    return read_output(directory / DATA_CARD, lambda path: card.validate_json(path.read_bytes()))
+    return read_record(directory / DATA_CARD, DataCard)
 
 
 def label_table(task: Task, card: DataCard) -> list[list[str]]:

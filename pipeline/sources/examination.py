@@ -98,15 +98,13 @@ def _make_card(
     corpus: Corpus, hashes: Mapping[str, pd.DataFrame], leakage: Mapping[tuple[str, str], pd.DataFrame]
 ) -> DataCard:
     """Return the data card. Its warnings are those of the corpus, followed by the new ones. Duplicates come last."""
-    task, train = corpus.task, corpus.splits[TRAIN]
+    task = corpus.task
     cards, leaks, warnings, duplicates = {}, [], [*corpus.warnings], []
     for split, rows in corpus.splits.items():
-        flags = flag_duplicates(hashes[split])
-        lengths = rows[task.text_columns].apply(lambda column: column.str.len())
-        is_half_empty = (lengths == 0).any(axis=1)
+        flags, is_half_empty = flag_duplicates(hashes[split]), (rows[task.text_columns] == "").any(axis=1)
         cards[split] = SplitCard(
             rows=len(rows),
-            longest=int(lengths.to_numpy().max()),
+            longest=int(rows[task.text_columns].map(len).to_numpy().max()),
             labels=_count_labels(task, rows),
             numbers=_summarize(task, rows),
             half_empty=int(is_half_empty.sum()),
@@ -125,13 +123,19 @@ def _make_card(
             if flags[name].any() and (name != "texts" or leak.texts != leak.rows):
                 shared = describe_rows(corpus.splits[later], flags[name])
                 warnings.append(f"{later} has {text.format(earlier)}: {shared}")
-    rare = [number for number, count in enumerate(cards[TRAIN].labels) if count < _MIN_ROWS]
-    if rare:
-        labels = np.array(train["label"].tolist())
-        names = listing(literal(task.labels[number]) + _first_row(train, labels, number) for number in rare)
-        count = f"{len(rare)} of {len(task.labels)} labels ({len(rare) / len(task.labels):.1%})"
-        warnings.append(f"train has fewer than {_MIN_ROWS} rows for {count}: {names}")
+    warnings += _rare_labels(task, corpus.splits[TRAIN], cards[TRAIN].labels)
     return DataCard(splits=cards, leakage=leaks, warnings=[*warnings, *duplicates])
+
+
+def _rare_labels(task: Task, train: pd.DataFrame, counts: list[int]) -> list[str]:
+    """Return a warning that names the labels with few rows in train, or an empty list."""
+    rare = [number for number, count in enumerate(counts) if count < _MIN_ROWS]
+    if not rare:
+        return []
+    labels = np.array(train["label"].tolist())
+    names = listing(literal(task.labels[number]) + _first_row(train, labels, number) for number in rare)
+    count = f"{len(rare)} of {len(task.labels)} labels ({len(rare) / len(task.labels):.1%})"
+    return [f"train has fewer than {_MIN_ROWS} rows for {count}: {names}"]
 
 
 def _describe(corpus: Corpus, card: DataCard) -> list[str]:

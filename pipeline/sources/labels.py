@@ -88,11 +88,11 @@ def read_labels(tables: Mapping[str, Table], params: DataParams) -> Labels:
     schema = _items(tables[TRAIN].classes.get(columns[0], []))
     problem_type = params.problem_type or _infer(cells[TRAIN], columns, named=bool(id2label or schema))
     several = problem_type == "multi_label_classification"
-    labels = {split: _encode(column, partial(_label, several=several)) for split, column in cells.items()}
+    labels = _encode(cells, partial(_label, several=several))
     if problem_type == "regression":
         if id2label:
             raise UserError("data.id2label names classes, but the problem is a regression. Set one of them to null.")
-        return Labels(problem_type, [], {split: _encode(column, _target) for split, column in labels.items()})
+        return Labels(problem_type, [], _encode(labels, _target))
     # The labels that the numbers in a list of 0 and 1 stand for. Empty if the labels have another form.
     vector_labels = columns if len(columns) > 1 else []
     if several and not vector_labels:
@@ -100,12 +100,11 @@ def read_labels(tables: Mapping[str, Table], params: DataParams) -> Labels:
     if vector_labels:
         if id2label and id2label.keys() != {*vector_labels}:
             raise UserError(f"data.id2label must name the labels {listing(vector_labels)}, got {listing(id2label)}.")
-        labels = {split: _encode(column, partial(_ones, names=vector_labels)) for split, column in labels.items()}
+        labels = _encode(labels, partial(_ones, names=vector_labels))
     train = labels[TRAIN].dropna()
     names = id2label or {name: name for name in vector_labels or _names(train, several, schema, columns[0])}
     numbers = {label: number for number, label in enumerate(names)}
-    encode = partial(_class_number, numbers=numbers, several=several)
-    encoded = {split: _encode(column, encode) for split, column in labels.items()}
+    encoded = _encode(labels, partial(_class_number, numbers=numbers, several=several))
     if several and (empty := sum(label == [] for label in labels[TRAIN])):
         log.info("%s of %s rows of train have none of the labels", f"{empty:,}", f"{len(labels[TRAIN]):,}")
     return Labels(problem_type, list(names.values()), encoded)
@@ -207,7 +206,12 @@ def _vector_length(lists: pd.Series) -> int:
     return length if are_vectors and length > 1 else 0
 
 
-def _encode(labels: pd.Series, encode: Callable[[Any], Any]) -> pd.Series:
+def _encode(splits: Mapping[str, pd.Series], encode: Callable[[Any], Any]) -> dict[str, pd.Series]:
+    """Encode each label of each split that is not missing."""
+    return {split: _encode_column(labels, encode) for split, labels in splits.items()}
+
+
+def _encode_column(labels: pd.Series, encode: Callable[[Any], Any]) -> pd.Series:
     """Encode each label that is not missing. A ValueError becomes a UserError with the place of the label."""
     encoded = []
     for place, label in labels.items():

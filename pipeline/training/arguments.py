@@ -20,8 +20,9 @@ from pipeline.params import RENAMED, RuntimeParams, TrainParams
 # Fields that would silently change the length of a run, its batches, its loss, its scores, or how it resumes.
 _RESERVED = {
     "max_steps", "auto_find_batch_size", "average_tokens_across_devices", "dataloader_drop_last", "disable_tqdm",
-    "eval_do_concat_batches", "eval_delay", "eval_on_start", "ignore_data_skip", "label_names", "logging_strategy",
-    "prediction_loss_only", "push_to_hub", "save_only_model", "deepspeed", "fsdp", "use_cpu",
+    "enable_jit_checkpoint", "eval_do_concat_batches", "eval_delay", "eval_on_start", "ignore_data_skip", "label_names",
+    "logging_strategy", "prediction_loss_only", "push_to_hub", "remove_unused_columns", "save_only_model", "deepspeed",
+    "fsdp", "use_cpu",
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from pipeline.modeling.tokenization import load_tokenizer
 from pipeline.modeling.windows import first_windows, read_column, windows_of
 from pipeline.params import TrainParams
 from pipeline.training.freezing import freeze_layers
-from pipeline.training.losses import SummedLoss, class_weights
+from pipeline.training.losses import SummedLoss, weigh_classes
 from pipeline.training.sampler import EpochSampler
 
 
@@ -56,22 +56,18 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     labels = read_column(training, "labels")[first_windows(idx)]
     if params.max_train_samples is not None:
         sample = nested_sample(labels, params.max_train_samples, params.seed)
-        labels, training = labels[sample], training.select(windows_of(sample, idx))
-    weights = None if params.class_weights is None else class_weights(params.class_weights, task, labels)
+        rows = windows_of(sample, idx)
+        labels, idx, training = labels[sample], idx[rows], training.select(rows)
+    weights = None if params.class_weights is None else weigh_classes(params.class_weights, task, labels)
     tokenizer = load_tokenizer(pretrained)
     set_seed(params.seed)  # Before the model is loaded, because its head may be newly initialized.
-    config: dict[str, Any] = {"num_labels": 1}
-    if not task.is_regression:
-        config = {"id2label": dict(enumerate(task.labels)), "label2id": {name: i for i, name in enumerate(task.labels)}}
-    # GPT-2, Llama and others use the padding token to find the last token of a text.
-    config |= {"problem_type": task.problem_type, "pad_token_id": tokenizer.pad_token_id}
-    model = load_base_model(pretrained, device.type, **config)
+    model = load_base_model(pretrained, device.type, **_model_config(task, tokenizer))
     if params.freeze_layers:
         freeze_layers(model, params.freeze_layers)
     scale = standardize_labels(model, labels) if task.is_regression else 1.0
     effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
     lengths = read_column(training, "length") if params.group_by_length else None
-    sampler = EpochSampler(read_column(training, "idx"), lengths, effective_batch, params.seed)
+    sampler = EpochSampler(idx, lengths, effective_batch, params.seed)
     return TrainInputs(
         task=task,
         training=training,
@@ -84,6 +80,16 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         sampler=sampler,
         steps_in_epoch=math.ceil(len(sampler) / effective_batch),
     )
+
+
+def _model_config(task: Task, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return the entries of the model's config.json that depend on the task and the tokenizer."""
+    # GPT-2, Llama and others use the padding token to find the last token of a text.
+    config = {"problem_type": task.problem_type, "pad_token_id": tokenizer.pad_token_id}
+    if task.is_regression:
+        return config | {"num_labels": 1}
+    numbers = {name: number for number, name in enumerate(task.labels)}
+    return config | {"id2label": dict(enumerate(task.labels)), "label2id": numbers}
 
 
 def nested_sample(labels: NDArray[np.generic], size: int, seed: int) -> NDArray[np.intp]:

@@ -46,7 +46,7 @@ class SummedLoss:
         return (((logits[:, 0] - labels) / self.label_scale) ** 2).sum()
 
 
-def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task, labels: Values) -> torch.Tensor:
+def weigh_classes(setting: Literal["balanced"] | Mapping[str, float], task: Task, labels: Values) -> torch.Tensor:
     """Compute the weight of each class, shape (classes,), from the labels of the training examples.
 
     "balanced" means n / (number of classes * examples of the class), as in scikit-learn. With several labels, it means

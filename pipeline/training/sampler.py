@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
-from transformers import TrainerCallback
 
 from pipeline.modeling.windows import Idx, first_windows
 
 _GROUP = 50  # effective batches, as in LengthGroupedSampler of transformers
 
 
-class EpochSampler(Sampler[int], TrainerCallback):
+class EpochSampler(Sampler[int]):
     """A sampler whose order depends only on the seed and the epoch, so that a resumed run continues in the same order.
 
     The Trainer's own LengthGroupedSampler draws from torch's global generator, so after a resume in the middle of an
@@ -37,10 +36,6 @@ class EpochSampler(Sampler[int], TrainerCallback):
 
     def set_epoch(self, epoch: int) -> None:
         self._epoch = epoch
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Set the epoch. If several processes resume, the Trainer's own call of `set_epoch` does not get here."""
-        self._epoch = int(state.epoch)
 
     def __len__(self) -> int:
         return len(self._first_rows)

@@ -57,7 +57,7 @@ def fit(inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: Ru
             # Its "loss" replaces the Trainer's "eval_loss", which has class weights and label smoothing.
             compute_metrics=lambda scored: compute_metrics(task, scored.predictions, scored.label_ids, idx),
             preprocess_logits_for_metrics=only_logits,
-            callbacks=[_LogAndStopEarly(task, params.early_stopping_patience), ScoringProgress()],
+            callbacks=[_EpochCallback(task, inputs.sampler, params.early_stopping_patience), ScoringProgress()],
             summed_loss=inputs.loss,
             sampler=inputs.sampler,
         )
@@ -83,7 +83,6 @@ class CorrectedTrainer(Trainer):
     def __init__(self, *, summed_loss: SummedLoss, sampler: EpochSampler, **kwargs: Any) -> None:
         super().__init__(compute_loss_func=self._mean_loss, **kwargs)
         self._summed_loss, self._sampler = summed_loss, sampler
-        self.add_callback(sampler)
         self.remove_callback(PrinterCallback)
 
     def _mean_loss(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> torch.Tensor:
@@ -100,14 +99,18 @@ class CorrectedTrainer(Trainer):
         super().log(logs, start_time)
 
 
-class _LogAndStopEarly(TrainerCallback):
-    """Logs the progress and the scores of each epoch, and stops the run if they do not improve."""
+class _EpochCallback(TrainerCallback):
+    """Shuffles each epoch, logs its progress and its scores, and stops the run if they do not improve."""
 
-    def __init__(self, task: Task, patience: int | None) -> None:
-        self._task, self._patience = task, patience
+    def __init__(self, task: Task, sampler: EpochSampler, patience: int | None) -> None:
+        self._task, self._sampler, self._patience = task, sampler, patience
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._line = ProgressLine("training", state.global_step)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # If several processes resume, the Trainer's own call of `set_epoch` does not reach the sampler.
+        self._sampler.set_epoch(int(state.epoch))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._line.update(state.global_step, state.max_steps, last_loss(state.log_history))
