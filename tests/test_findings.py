@@ -52,6 +52,9 @@ def test_the_headline_does_not_boast_of_a_model_that_simple_models_equal(tmp_pat
         sentence, is_better = findings.comparison(load(tmp_path))
         assert part in sentence and ("fine-tuning" in sentence) == ("fine-tuning" in part)
         assert is_better == (predicted is labels)
+    sample = {"parameters": {"max_train_samples": 20}}
+    sentence, _ = findings.comparison(replace(load(tmp_path), provenance=sample))
+    assert "not compared" in sentence, "the simple models learn from all rows"
 
 
 def test_a_report_on_a_split_without_any_label_says_so(tmp_path: Path) -> None:

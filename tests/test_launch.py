@@ -90,6 +90,8 @@ def test_a_failed_run_is_named_with_its_error(toy: Project, caplog: pytest.LogCa
     assert "fine: epoch 2/2: training loss 0.5" in caplog.messages
     assert any(re.match(r"runs to go: 2, about 0:\d\d:\d\d", message) for message in caplog.messages)
     assert experiments().keys() & runs.keys() == {"fine", "later"}
+    files = git("ls-tree", "-r", "--name-only", experiments()["fine"])
+    assert "metrics/train.json" in files and "evaluation.json" not in files, "a run has no scores of another model"
     assert not CLONES.exists()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError, log, one_line
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import PARAMS, users_path
+from pipeline.core.paths import METRICS_DIR, PARAMS, users_path
 from pipeline.core.stage import digest, leaves, stage_inputs
 from pipeline.core.yaml12 import read_yaml
 from pipeline.params import load_params
@@ -55,8 +55,6 @@ def group_name(overrides: Sequence[str], varied: str = SEED, stages: Sequence[st
     """
     load_params()  # raises UserError if params.yaml has an error
     values, changed = dict(leaves(read_yaml(PARAMS))), split_overrides(overrides)
-    if varied in changed:
-        raise UserError(f"{varied} varies within the group. Leave it out of -S.")
     inputs = [stage_inputs(stage) for stage in stages]
     for parameters in inputs:
         parameters.pop(f"{PARAMS}: {varied}", None)
@@ -109,6 +107,8 @@ def run_experiments(runs: Mapping[str, Sequence[str]], jobs: int, stages: Sequen
             git("-C", _CLONE, "reset", "--quiet", "--hard", base)
             if edits:
                 subprocess.run(["git", "apply", "-p0", "--whitespace=nowarn"], cwd=_CLONE, input=edits, check=True)
+            # These are the scores of another model. If DVC restores train from its cache, train does not remove them.
+            (_CLONE / METRICS_DIR / "evaluation.json").unlink(missing_ok=True)
             # "++" also adds a new key. The stage check rejects an unknown key.
             settings = {name: [f"--set-param=++{override.lstrip('+')}" for override in runs[name]] for name in missing}
             commands = {name: [*DVC, "exp", "run", "--name", name, *settings[name], *stages] for name in missing}

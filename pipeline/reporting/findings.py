@@ -40,6 +40,8 @@ def comparison(results: Results) -> tuple[str, bool]:
         constant = task.format_label(results.diagnostics["constant_prediction"], separator=", ", if_empty="no label")
         baseline = f"“{constant}” ({MODEL_TITLES[task.constant_baseline]})"
         return f"The model is {relation} than always predicting {baseline}: do not rely on it.", False
+    if results.is_sample:
+        return "The simple models learned from all rows of train, so they are not compared with this model.", False
     sentence, is_better = _gain(details["gain_over_linear"], "a linear model", task)
     if "gain_over_frozen" in details:
         other_sentence, beats_frozen = _gain(details["gain_over_frozen"], "the base model without fine-tuning", task)
