@@ -20,7 +20,7 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import FeatureUnion, make_union
+from sklearn.pipeline import FeatureUnion, make_pipeline, make_union
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
@@ -106,19 +106,19 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None, encoder: Froz
 
 
 def _linear_model(train: pa.Table, task: Task) -> Model:
-    """Train a linear model on words and characters."""
+    """Train a linear model on the words and characters of the start of each text."""
     train = _sample(train, task, _MAX_ROWS, "linear")
-    texts, vectorizer = _texts(train, task), _vectorizer(task)
-    vectors = vectorizer.fit_transform(texts)
+    texts = pd.concat([_texts(train, name) for name in task.text_columns])
     if texts.str.len().max() == _MAX_CHARACTERS:
         log.info("the linear model reads only the first %s characters of each text", f"{_MAX_CHARACTERS:,}")
-    model = _fit(_features(vectors, texts, task), train, task, _LINEAR_C)
+    vectorizer = _vectorizer(task).fit(texts)
 
-    def logits(examples: pa.Table) -> NDArray[np.float64]:
-        texts = _texts(examples, task)
-        return _logits(model, _features(vectorizer.transform(texts), texts, task), task)
+    def features(rows: pa.Table) -> csr_matrix:
+        texts = [_texts(rows, name) for name in task.text_columns]
+        vectors = [vectorizer.transform(column) for column in texts]
+        return _pair_features(vectors, texts) if task.has_pairs else vectors[0]
 
-    return logits
+    return _train(features, train, task, _LINEAR_C)
 
 
 def _frozen_model(train: pa.Table, task: Task, encoder: FrozenEncoder) -> Model:
@@ -130,19 +130,19 @@ def _frozen_model(train: pa.Table, task: Task, encoder: FrozenEncoder) -> Model:
             parts += [abs(parts[0] - parts[1]), parts[0] * parts[1]]
         return np.hstack(parts)
 
-    train, scaler = _sample(train, task, _MAX_ENCODED_ROWS, "frozen"), StandardScaler()
-    model = _fit(scaler.fit_transform(features(train)), train, task, _FROZEN_C)
-    return lambda rows: _logits(model, scaler.transform(features(rows)), task)
+    return _train(features, _sample(train, task, _MAX_ENCODED_ROWS, "frozen"), task, _FROZEN_C, StandardScaler())
 
 
-def _fit(features: Any, train: pa.Table, task: Task, c: float) -> Any:
-    model = Ridge(alpha=1 / c) if task.is_regression else LogisticRegression(C=c, max_iter=1000)
-    if task.is_multi_label:
-        model = OneVsRestClassifier(model)
+def _train(features: Callable[[pa.Table], Any], rows: pa.Table, task: Task, c: float, *steps: Any) -> Model:
+    """Fit a linear model to the features of rows after other steps, and return what computes its logits."""
+    estimator = Ridge(alpha=1 / c) if task.is_regression else LogisticRegression(C=c, max_iter=1000)
+    model = make_pipeline(*steps, OneVsRestClassifier(estimator) if task.is_multi_label else estimator)
+    vectors, labels = features(rows), np.array(rows["label"].to_pylist())
     # With several threads, the last digits of sums depend on their number. The warnings are about labels that all rows
     # or no rows have, and about a fit that has not converged yet, which is good enough.
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
-        return model.fit(features, np.array(train["label"].to_pylist()))
+        model.fit(vectors, labels)
+    return lambda rows: _logits(model, features(rows), task)
 
 
 def _sample(train: pa.Table, task: Task, n: int, model: str) -> pa.Table:
@@ -158,13 +158,12 @@ def _sample(train: pa.Table, task: Task, n: int, model: str) -> pa.Table:
     return train.take(np.sort(sample))
 
 
-def _texts(examples: pa.Table, task: Task) -> "pd.Series[str]":
-    """Return the start of each text. With pairs, all first texts come before all second texts."""
-    return pd.concat([examples[name].to_pandas() for name in task.text_columns]).str[:_MAX_CHARACTERS]
+def _texts(rows: pa.Table, column: str) -> "pd.Series[str]":
+    return rows[column].to_pandas().str[:_MAX_CHARACTERS]
 
 
 def _vectorizer(task: Task) -> FeatureUnion:
-    parts = 4 if task.has_pairs else 1  # see `_features`
+    parts = 4 if task.has_pairs else 1  # see `_pair_features`
     max_features = min(_MAX_FEATURES, _MAX_WEIGHTS // (task.outputs * parts))
     settings = {"max_features": max_features, "sublinear_tf": True, "dtype": np.float32}
     return make_union(
@@ -174,20 +173,13 @@ def _vectorizer(task: Task) -> FeatureUnion:
     )
 
 
-def _features(vectors: csr_matrix, texts: "pd.Series[str]", task: Task) -> csr_matrix:
-    """Return the features of the rows from the TF-IDF values of their texts.
-
-    For pairs, they are the vectors of both texts, their absolute difference, their product and its sum, and the
-    overlap of the words.
-    """
-    if not task.has_pairs:
-        return vectors
-    n = len(texts) // 2
-    first, second = vectors[:n], vectors[n:]
+def _pair_features(vectors: list[csr_matrix], texts: list["pd.Series[str]"]) -> csr_matrix:
+    """Return the vectors of both texts, their absolute difference, their product and its sum, and the word overlap."""
+    first, second = vectors
     product = first.multiply(second)
     # A single block in float64 would turn the whole matrix into float64.
     similarity = csr_matrix(product.sum(axis=1), dtype=np.float32)
-    overlap = csr_matrix([*map(_overlap, texts[:n], texts[n:])], dtype=np.float32)
+    overlap = csr_matrix([*map(_overlap, *texts)], dtype=np.float32)
     return hstack([first, second, abs(first - second), product, similarity, overlap], format="csr")
 
 
@@ -207,7 +199,7 @@ def _logits(model: Any, features: Any, task: Task) -> NDArray[np.float64]:
         return np.reshape(scores, shape)
     if task.is_multi_label:
         # If no row of train has a label, or every row has it, OneVsRestClassifier returns no logit.
-        is_constant = [not hasattr(estimator, "coef_") for estimator in model.estimators_]
+        is_constant = [not hasattr(estimator, "coef_") for estimator in model[-1].estimators_]
         constants = np.where(model.predict(features).reshape(shape), -_ABSENT, _ABSENT)
         return np.where(is_constant, constants, scores.reshape(shape))
     logits = np.full(shape, _ABSENT)

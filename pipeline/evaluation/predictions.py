@@ -58,8 +58,11 @@ class Predictions:
 
     def __getitem__(self, positions: Any) -> "Predictions":
         """Return the predictions at these positions, or where a mask is True."""
-        arrays = {name: column[positions] for name, column in vars(self).items() if isinstance(column, np.ndarray)}
+        arrays = {name: column[positions] for name, column in self._arrays().items()}
         return replace(self, **arrays, rows=self.rows.iloc[positions].reset_index(drop=True))
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {name: column for name, column in vars(self).items() if isinstance(column, np.ndarray)}
 
 
 def write_predictions(path: Path, task: Task, examples: pa.Table, logits: Logits) -> None:
@@ -88,11 +91,7 @@ def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
 
 def pool(parts: Sequence[Predictions]) -> Predictions:
     """Join the predictions for disjoint sets of examples, in the order of their ids."""
-    arrays = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name, column in vars(parts[0]).items()
-        if isinstance(column, np.ndarray)
-    }
+    arrays = {name: np.concatenate([part._arrays()[name] for part in parts]) for name in parts[0]._arrays()}
     rows = pd.concat([part.rows for part in parts], ignore_index=True)
     return replace(parts[0], **arrays, rows=rows)[np.argsort(arrays["idx"])]
 
