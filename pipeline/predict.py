@@ -8,7 +8,7 @@ from pipeline.cli import run_stage
 
 import numpy as np
 
-from pipeline.core.dataset_files import load_examples
+from pipeline.core.dataset_files import load_examples, read_column
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
 from pipeline.core.parquet import read_rows
@@ -17,7 +17,7 @@ from pipeline.core.task import TASK, read_task
 from pipeline.evaluation.predictions import write_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
-from pipeline.modeling.windows import read_column, windows_of
+from pipeline.modeling.windows import windows_of
 from pipeline.params import Params, PrecisionSetting, PredictParams
 
 

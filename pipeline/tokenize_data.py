@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 from datasets import Dataset, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from pipeline.core.dataset_files import save
+from pipeline.core.dataset_files import read_column, save
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZATION, TOKENIZED, read_output, require
 from pipeline.core.task import MAX_TRUNCATED, TASK, TRAIN, Task, read_task
 from pipeline.modeling.tokenization import encode, load_tokenizer, pair_separator
-from pipeline.modeling.windows import first_windows, read_column
+from pipeline.modeling.windows import first_windows
 from pipeline.params import Params, TokenizeParams
 
 _IGNORED_LABEL = -100  # by the losses of torch and by the Trainer

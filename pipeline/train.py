@@ -79,10 +79,11 @@ def train(
     # `unchanged` is inside, so that an edit ends the run before `run_directory` removes the checkpoints.
     with run_directory(checkpoints, key) as run_checkpoints, unchanged("train"):
         inputs = load_inputs(task, tokenized, pretrained, params, device)
+        sampler = inputs.sampler
+        examples, steps = f"{len(sampler):,}", f"{sampler.steps * params.epochs:,}"
         log.info(
             "training on %s %s, effective batch size: %d, epochs: %d, steps: %s",
-            f"{len(inputs.sampler):,}", task.noun, inputs.effective_batch, params.epochs,
-            f"{inputs.steps_in_epoch * params.epochs:,}",
+            examples, task.noun, sampler.effective_batch, params.epochs, steps,
         )  # fmt: skip
         # Git tracks the scores of the previous model, and would show them for an experiment that ends before evaluate.
         (metrics / "evaluation.json").unlink(missing_ok=True)
@@ -140,7 +141,7 @@ def _summary(history: History, params: TrainParams, inputs: TrainInputs) -> dict
     return {
         "kept_epoch": round(kept["epoch"]),
         "degenerate": degenerate,
-        "effective_batch_size": inputs.effective_batch,
+        "effective_batch_size": inputs.sampler.effective_batch,
         "epochs": params.epochs,
         "epochs_run": len(epochs),
         "metric_for_best_model": task.metric_for_best_model,

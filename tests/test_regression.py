@@ -111,10 +111,10 @@ def test_a_folded_head_gives_the_same_predictions_in_every_architecture(model_ty
     with torch.no_grad():
         plain = model(tokens).logits
         names = set(model.state_dict())
-        replace_head(model, names)
-        torch.testing.assert_close(model(tokens).logits, plain)
         name = final_layer(model)
         assert name is not None
+        replace_head(model, names)
+        torch.testing.assert_close(model(tokens).logits, plain)
         head = model.get_submodule(name)
         mean = 0.0 if head.bias is None else 100.0
         head.mean, head.scale = mean, 3.0

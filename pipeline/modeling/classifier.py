@@ -8,13 +8,14 @@ import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
 
+from pipeline.core.dataset_files import read_column
 from pipeline.core.paths import SETTINGS, read_record
 from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.tokenization import encode, load_tokenizer
-from pipeline.modeling.windows import mean_over_windows, read_column
+from pipeline.modeling.windows import mean_over_windows
 from pipeline.params import Precision, PrecisionSetting
 
 

@@ -48,11 +48,10 @@ def standardize_labels(model: Any, labels: NDArray[np.floating[Any]]) -> float:
     mean, scale = float(labels.mean()), float(labels.std())
     if scale <= 1e-6 * abs(mean):
         raise UserError(f"the labels of train do not differ enough to learn from: {mean:g} ± {scale:.2g}. Check them.")
-    name = final_layer(model)
-    if name is None:
+    _, head = _find_head(model)
+    if head is None:
         log.warning("the labels are not standardized, because the last layer of %s is unknown", model.config.model_type)
         return 1.0
-    head = model.get_submodule(name)
     if head.bias is None:  # Without a bias, `fold_standardization` has nothing to add the mean to.
         mean, scale = 0.0, float(np.sqrt(np.square(labels).mean()))
     head.mean, head.scale = mean, scale
@@ -66,9 +65,8 @@ def standardize_labels(model: Any, labels: NDArray[np.floating[Any]]) -> float:
 
 def fold_standardization(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
     """Return the weights with mean and scale folded into the head, so that a plain layer predicts the same."""
-    name = final_layer(model)
-    head = model.get_submodule(name) if name else None
-    if not isinstance(head, RegressionHead):
+    name, head = _find_head(model)
+    if head is None:
         return weights
     folded = {f"{name}.weight": weights[f"{name}.weight"].double() * head.scale}
     if head.bias is not None:
@@ -81,7 +79,11 @@ def final_layer(model: Any) -> str | None:
     last = None
     for name, module in model.named_modules():
         is_in_body = name.startswith(f"{model.base_model_prefix}.")
-        is_linear = isinstance(module, (torch.nn.Linear, RegressionHead))
-        if is_linear and not is_in_body and len(module.weight) == model.config.num_labels:
+        if isinstance(module, torch.nn.Linear) and not is_in_body and module.out_features == model.config.num_labels:
             last = name
     return last
+
+
+def _find_head(model: Any) -> tuple[str, RegressionHead | None]:
+    heads = ((name, module) for name, module in model.named_modules() if isinstance(module, RegressionHead))
+    return next(heads, ("", None))

@@ -10,10 +10,10 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
+from pipeline.core.dataset_files import read_column
 from pipeline.core.messages import UserError
 from pipeline.modeling.device import Device
 from pipeline.modeling.progress import ScoringProgress
-from pipeline.modeling.windows import read_column
 
 
 def trainer_arguments(device: Device, **settings: Any) -> TrainingArguments:

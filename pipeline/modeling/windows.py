@@ -4,15 +4,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from datasets import Dataset
 from numpy.typing import NDArray
 
 Idx = NDArray[np.integer[Any]]  # of each row
-
-
-def read_column(rows: Dataset, name: str) -> NDArray[Any]:
-    """Return a column as an array. Without the format "numpy", it would be read one number at a time."""
-    return np.asarray(rows.with_format("numpy")[name][:])
 
 
 def first_windows(idx: Idx) -> NDArray[np.intp]:

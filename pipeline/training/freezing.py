@@ -24,8 +24,8 @@ def freeze_layers(model: Any, n: int) -> None:
     states = encoder(input_ids=torch.zeros((1, 8), dtype=torch.long), output_hidden_states=True).hidden_states
     states[n].sum().backward()
     for parameter in model.parameters():
-        parameter.requires_grad = parameter.grad is None
-        parameter.grad = None
+        if parameter.grad is not None:
+            parameter.requires_grad, parameter.grad = False, None
     layers[:n].requires_grad_(False)  # also weights that only other inputs reach, such as Longformer's global attention
     encoder.register_forward_pre_hook(stop_dropout)
     counts = [f"{model.num_parameters(only_trainable=trained):,}" for trained in (True, False)]

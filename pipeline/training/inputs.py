@@ -1,6 +1,5 @@
 """Load the inputs of a training run, which are the same for both engines."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from pipeline.core.dataset_files import load_examples
+from pipeline.core.dataset_files import load_examples, read_column
 from pipeline.core.task import Task
 from pipeline.modeling import distributed
 from pipeline.modeling.device import Device
@@ -19,7 +18,7 @@ from pipeline.modeling.loading import load_base_model
 from pipeline.modeling.regression_head import standardize_labels
 from pipeline.modeling.scoring import longest_first
 from pipeline.modeling.tokenization import load_tokenizer
-from pipeline.modeling.windows import first_windows, read_column, windows_of
+from pipeline.modeling.windows import first_windows, windows_of
 from pipeline.params import TrainParams
 from pipeline.training.freezing import freeze_layers
 from pipeline.training.losses import SummedLoss, weigh_classes
@@ -33,7 +32,6 @@ class TrainInputs:
     Attributes:
         training, validation: The tokenized examples, with their `idx`, `length` and `labels`. A long text can have
             several rows, its windows. In validation, the longest row is the first one.
-        effective_batch: The number of examples per optimizer step, over all forward passes and processes.
     """
 
     task: Task
@@ -43,9 +41,7 @@ class TrainInputs:
     tokenizer: PreTrainedTokenizerBase
     loss: SummedLoss
     device: Device
-    effective_batch: int
     sampler: EpochSampler
-    steps_in_epoch: int
 
 
 def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
@@ -67,7 +63,6 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     scale = standardize_labels(model, labels) if task.is_regression else 1.0
     effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
     lengths = read_column(training, "length") if params.group_by_length else None
-    sampler = EpochSampler(idx, lengths, effective_batch, params.seed)
     return TrainInputs(
         task=task,
         training=training,
@@ -76,9 +71,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         tokenizer=tokenizer,
         loss=SummedLoss(task.problem_type, weights, scale),
         device=device,
-        effective_batch=effective_batch,
-        sampler=sampler,
-        steps_in_epoch=math.ceil(len(sampler) / effective_batch),
+        sampler=EpochSampler(idx, lengths, effective_batch, params.seed),
     )
 
 

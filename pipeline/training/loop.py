@@ -19,10 +19,10 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import get_scheduler, set_seed
 
+from pipeline.core.dataset_files import read_column
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.progress import ProgressLine
 from pipeline.modeling.scoring import collator
-from pipeline.modeling.windows import read_column
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.history import History, Weights, check_finite, kept_epoch, last_loss, log_epoch, should_stop
 from pipeline.training.inputs import TrainInputs
@@ -47,9 +47,9 @@ def fit(inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: Ru
         DataLoader(inputs.training.select_columns(columns), params.batch_size, sampler=inputs.sampler, **loading),
         DataLoader(inputs.validation.select_columns(columns), params.batch_size, **loading),
     )
-    max_steps = inputs.steps_in_epoch * params.epochs
+    max_steps = inputs.sampler.steps * params.epochs
     schedule = get_scheduler(params.lr_scheduler_type, optimizer, math.ceil(params.warmup_ratio * max_steps), max_steps)
-    logging_steps = min(params.logging_steps, inputs.steps_in_epoch)
+    logging_steps = min(params.logging_steps, inputs.sampler.steps)
     history: History = []
     weights: Weights = {}
     step, loss_since_logged = 0, torch.zeros((), device=accelerator.device)

@@ -1,5 +1,6 @@
 """Shuffle the training examples of each epoch, for both engines."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,15 +25,20 @@ class EpochSampler(Sampler[int]):
             epoch reads a random one of them.
         lengths: The number of tokens of each row, to put examples of similar length into one effective batch. The
             examples that do not fill a batch come last. None means a plain shuffle.
-        effective_batch: The number of examples per optimizer step.
+        effective_batch: The number of examples per optimizer step, over all forward passes and processes.
         seed: The seed of the run.
+
+    Attributes:
+        steps: The number of optimizer steps per epoch.
     """
 
     def __init__(self, idx: Idx, lengths: NDArray[Any] | None, effective_batch: int, seed: int) -> None:
         self._first_rows = first_windows(idx)
         self._windows = np.diff(self._first_rows, append=len(idx))
         self._lengths = None if lengths is None else lengths[self._first_rows]
-        self._effective_batch, self._seed, self._epoch = effective_batch, seed, 0
+        self._seed, self._epoch = seed, 0
+        self.effective_batch = effective_batch
+        self.steps = math.ceil(len(self) / effective_batch)
 
     def set_epoch(self, epoch: int) -> None:
         self._epoch = epoch
@@ -44,13 +50,13 @@ class EpochSampler(Sampler[int]):
         rng = np.random.default_rng([self._seed, self._epoch])
         order = rng.permutation(len(self))
         if self._lengths is not None:
-            full = len(order) // self._effective_batch
-            batches = order[: full * self._effective_batch]
+            full = len(order) // self.effective_batch
+            batches = order[: full * self.effective_batch]
             # Make at least four groups. With fewer, the same examples would be in a batch together in every epoch.
-            group = self._effective_batch * max(1, min(_GROUP, full // 4))
+            group = self.effective_batch * max(1, min(_GROUP, full // 4))
             for start in range(0, len(batches), group):
                 members = batches[start : start + group]
                 members[:] = members[np.argsort(-self._lengths[members], kind="stable")]
-            shuffled = rng.permutation(batches.reshape(full, self._effective_batch))
+            shuffled = rng.permutation(batches.reshape(full, self.effective_batch))
             order[: len(batches)] = shuffled.ravel()
         return iter((self._first_rows[order] + rng.integers(self._windows[order])).tolist())

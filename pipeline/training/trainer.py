@@ -13,13 +13,13 @@ from transformers import Trainer, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback
 
+from pipeline.core.dataset_files import read_column
 from pipeline.core.paths import users_path
 from pipeline.core.task import Task
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.progress import ProgressLine, ScoringProgress
 from pipeline.modeling.scoring import collator, only_logits
-from pipeline.modeling.windows import read_column
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import rejecting_values, training_arguments
 from pipeline.training.checkpointing import Checkpointing, newest_checkpoint
@@ -37,7 +37,7 @@ def fit(inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: Ru
     """
     task = inputs.task
     arguments = training_arguments(params, runtime, inputs.device, checkpoints, task)
-    arguments.logging_steps = min(params.logging_steps, inputs.steps_in_epoch)  # Every epoch needs a logged loss.
+    arguments.logging_steps = min(params.logging_steps, inputs.sampler.steps)  # Every epoch needs a logged loss.
     checkpoint = distributed.broadcast(newest_checkpoint(checkpoints))  # Rank 0 has waited for other runs.
     if checkpoint:
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
@@ -62,7 +62,7 @@ def fit(inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: Ru
             sampler=inputs.sampler,
         )
         # `train` would make them too, but then a value that they reject would end in a traceback.
-        trainer.create_optimizer_and_scheduler(inputs.steps_in_epoch * params.epochs)
+        trainer.create_optimizer_and_scheduler(inputs.sampler.steps * params.epochs)
         trainer.get_train_dataloader()
     with logging_redirect_tqdm(), fast_dropout(), Checkpointing(runtime.save_steps) as checkpointing:
         trainer.add_callback(checkpointing)
