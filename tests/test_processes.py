@@ -3,11 +3,10 @@
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import psutil
@@ -36,14 +35,25 @@ TORCHRUN = "torchrun --nproc-per-node 2 -m"
 ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 -m"
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
-Start = Callable[..., subprocess.Popen[str]]
+
+class Run(NamedTuple):
+    process: psutil.Popen
+    log: Path
+
+    def wait(self, ok: bool = True) -> str:
+        code, out = self.process.wait(300), self.log.read_text()
+        assert (code == 0) == ok, out
+        return out
+
+
+Start = Callable[..., Run]
 
 
 @pytest.fixture
 def start(tmp_path: Path, tiny: TinyMaker, raw: Path, tokenized: Callable[..., Path]) -> Start:
     """Start a stage with a launcher, in its own directory, with changes to params.yaml."""
 
-    def start(name: str, launcher: str, stage: str = "train", **changes: Any) -> subprocess.Popen[str]:
+    def start(name: str, launcher: str, stage: str = "train", **changes: Any) -> Run:
         checkpoint = tiny(**changes.pop("config", {}))
         directory, data = tmp_path / name, changes.pop("data", None) or tokenized(checkpoint)
         for link, target in {"data/raw": raw, "data/tokenized": data, "models/pretrained": checkpoint}.items():
@@ -51,18 +61,12 @@ def start(tmp_path: Path, tiny: TinyMaker, raw: Path, tokenized: Callable[..., P
             if not (directory / link).exists():
                 (directory / link).symlink_to(target)
         params_file(directory, {f"train.{key}": value for key, value in changes.items()} | {"runtime.save_steps": 3})
-        return subprocess.Popen(
-            [*launcher.split(), f"pipeline.{stage}"], cwd=directory, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+        command, environment = [*launcher.split(), f"pipeline.{stage}"], {**os.environ, "PYTHONPATH": str(ROOT)}
+        with (directory / "log").open("w") as log:
+            process = psutil.Popen(command, cwd=directory, env=environment, stdout=log, stderr=log)
+        return Run(process, directory / "log")
 
     return start
-
-
-def wait_for(process: subprocess.Popen[str], ok: bool = True) -> str:
-    out = process.communicate(timeout=300)[0]
-    assert (process.returncode == 0) == ok, out
-    return out
 
 
 def results(directory: Path) -> dict[str, bytes]:
@@ -90,7 +94,7 @@ def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
     outputs = []
     for engine, launcher in (("trainer", TORCHRUN), ("loop", ACCELERATE)):
         changes = {"batch_size": 4, "gradient_accumulation_steps": 2, "engine": engine, "data": data, **settings}
-        out = wait_for(start(engine, launcher, config=NO_DROPOUT, **changes))
+        out = start(engine, launcher, config=NO_DROPOUT, **changes).wait()
         assert len(re.findall(r"training on 72 .* 16,", out)) == out.count("training on") == 1, "only rank 0 logs"
         assert history(tmp_path / engine) == [pytest.approx(row, abs=1e-5) for row in expected]
         assert parse_details((tmp_path / engine / "metrics/train.json").read_text())["environment"]["processes"] == 2
@@ -106,7 +110,7 @@ def test_two_processes_predict_the_same_as_one_process(
     expected = predict_splits(raw, data, train_model(data, tiny(), tmp_path / "alone"))
     (tmp_path / "run" / "models").mkdir(parents=True)
     (tmp_path / "run" / "models" / "classifier").symlink_to(tmp_path / "alone" / "classifier")
-    assert wait_for(start("run", TORCHRUN, "predict")).count("scored test: ") == 1, "only rank 0 logs"
+    assert start("run", TORCHRUN, "predict").wait().count("scored test: ") == 1, "only rank 0 logs"
     for name in ("validation.parquet", "test.parquet"):
         table = pd.read_parquet(tmp_path / "run" / "data" / "predictions" / name)
         assert_frame_equal(table, pd.read_parquet(expected / name), check_exact=False, atol=1e-5)
@@ -117,15 +121,15 @@ def test_two_processes_end_when_one_is_killed_and_resume_with_the_same_bytes(
     name: str, start: Start, tmp_path: Path
 ) -> None:
     settings = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "logging_steps": 5}
-    process = start("stopped", TORCHRUN, **settings)
+    run, deadline = start("stopped", TORCHRUN, **settings), time.monotonic() + 300
     while not list(tmp_path.glob("stopped/models/.checkpoints/*/checkpoint-*/trainer_state.json")):
-        assert process.poll() is None, process.communicate()
+        assert run.process.poll() is None and time.monotonic() < deadline, run.log.read_text()
         time.sleep(0.01)
-    psutil.Process(process.pid).children()[1].send_signal(signal.Signals[name])
-    wait_for(process, ok=False)
+    run.process.children()[1].send_signal(signal.Signals[name])
+    run.wait(ok=False)
     assert not (tmp_path / "stopped" / "models" / "classifier").exists()
-    assert "resuming from" in wait_for(start("stopped", TORCHRUN, **settings))
-    wait_for(start("undisturbed", TORCHRUN, **settings))
+    assert "resuming from" in start("stopped", TORCHRUN, **settings).wait()
+    start("undisturbed", TORCHRUN, **settings).wait()
     assert results(tmp_path / "stopped") == results(tmp_path / "undisturbed")
 
 
