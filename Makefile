@@ -15,6 +15,11 @@ $(if $(wildcard .venv/torch),$(error .venv was made with TORCH="$(TORCH_IN_VENV)
 endif
 
 MINILM := sentence-transformers/all-MiniLM-L6-v2
+# The small model needs a higher learning rate and more epochs than the default one. Settings for your own data, such as
+# class names, do not fit this corpus and are reset.
+DEMO := data.task=demo data.directory=data/empty data.name=null model.checkpoint=$(MINILM) train.lr=1e-4 train.epochs=6 \
+    train.metric_for_best_model=null train.class_weights=null train.freeze_layers=0 evaluate.metrics=null \
+    tokenize.max_length=128 tokenize.stride=null
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
@@ -61,16 +66,13 @@ demo: setup ## Run the pipeline in demo/, a clone of HEAD, with a small model an
 	@# Use the lock file that matches .venv, because "make setup TORCH=installed" changes it. DVC needs a git identity.
 	rm -rf demo && git clone --quiet . demo && cp compute.lock demo
 	git -C demo config user.name demo && git -C demo config user.email demo@localhost
-	@# The small model needs a higher learning rate and more epochs than the default one. Settings for your own data, such
-	@# as class names, do not fit this corpus and are reset.
-	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run --set-param data.task=demo --set-param model.checkpoint=$(MINILM) \
-	    --set-param train.lr=1e-4 --set-param train.epochs=6 --set-param data.directory=data/empty --set-param data.name=null \
-	    --set-param train.metric_for_best_model=null --set-param train.class_weights=null \
-	    --set-param evaluate.metrics=null --set-param tokenize.max_length=128 \
-	    --set-param tokenize.stride=null --set-param train.freeze_layers=0
+	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run $(DEMO:%=--set-param=%)
 	@cat demo/metrics/evaluation.json
 	@echo 'Open demo/metrics/report.html in a browser. The classifier is in demo/models/classifier.'
 	@echo 'Next, the full run: . .venv/bin/activate && dvc repro'
+
+demo-settings:  # for CI
+	@echo $(DEMO:%=--set-param=%)
 
 repro: setup ## Run the stages whose inputs have changed (dvc repro)
 	dvc repro
@@ -110,4 +112,4 @@ lint: setup ## Check style and types
 	ruff format --check .
 	mypy
 
-.PHONY: help setup lock demo repro table test verify chaos bench bench-scale pictures lint
+.PHONY: help setup lock demo demo-settings repro table test verify chaos bench bench-scale pictures lint

@@ -26,8 +26,6 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from pipeline.core.output import parse_details
-
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 COURSE, OURS = "course", "ours"
@@ -124,7 +122,7 @@ def run_pipeline(scratch: Path, params: dict[str, Any], seed: int, env: dict[str
     project = clone(scratch / "ours", params | {"train": params["train"] | {"seed": seed}})
     run = run_timed(["dvc", "repro"], project, env, watch="training on")
     scores = json.loads((project / "metrics" / "evaluation.json").read_text())
-    environment = parse_details((project / "metrics" / "train.json").read_text())["environment"]
+    environment = json.loads((project / "metrics" / "train.json").read_text())[0]["environment"]
     shutil.rmtree(project)
     return Run(
         setup=run.text_printed - run.began,

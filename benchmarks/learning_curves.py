@@ -12,12 +12,11 @@ import subprocess
 from contextlib import chdir
 from pathlib import Path
 
-from pipeline.cli import as_command
-
 import numpy as np
 import yaml
 
 from benchmarks.bench import MINILM, ROOT, commit_data
+from pipeline.cli import as_command
 from pipeline.evaluation.intervals import jackknife
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.experiments.groups import run_sizes

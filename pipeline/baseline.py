@@ -8,8 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import run_stage
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -24,6 +22,7 @@ from sklearn.pipeline import FeatureUnion, make_pipeline, make_union
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from pipeline.cli import run_stage
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.parquet import read_rows

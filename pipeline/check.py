@@ -1,7 +1,6 @@
 """Check params.yaml before DVC removes the outputs of other stages."""
 
 from pipeline.cli import run_stage
-
 from pipeline.core.output import write_text
 from pipeline.core.paths import CHECKED
 from pipeline.params import Params

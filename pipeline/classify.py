@@ -18,11 +18,10 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pipeline.cli import as_command, at_least, command_parser
-
 import numpy as np
 import pandas as pd
 
+from pipeline.cli import as_command, at_least, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import CLASSIFIER
 from pipeline.modeling.classifier import Classifier, read_settings

@@ -3,7 +3,6 @@
 import argparse
 import gc
 import logging
-import os
 import re
 import signal
 import sys
@@ -17,21 +16,6 @@ from pipeline.core.stage import unchanged
 from pipeline.params import Params, load_params
 
 _SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
-if _SCRIPT.parent == Path(__file__).resolve().parent:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports shows no traceback.
-
-# The libraries read these variables when they are imported.
-# The threads of libgomp spin while they wait for each other. If another program uses one of their cores, the others
-# spin in vain, and a training step takes up to 30 times as long (docs/notes/speed.md). With this limit, they soon give
-# up their core. KMP_BLOCKTIME does the same in libomp, which torch uses on macOS, and is untested.
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-os.environ.setdefault("KMP_BLOCKTIME", "0")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on the loaded weights is noise.
-os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each of its many retries twice.
-os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # With the Xet protocol, a download may stall without end.
-if not sys.stderr.isatty():
-    os.environ.setdefault("TQDM_DISABLE", "1")
-gc.set_threshold(100_000, 50, 50)  # By default, a seventh of the time to import torch is garbage collection.
 
 # Errors of libraries that the user can fix, by a part of their message.
 _REMEDIES = {

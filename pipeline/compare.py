@@ -22,7 +22,6 @@ More: docs/compare.md
 import sys
 
 from pipeline.cli import as_command, command_parser
-
 from pipeline.experiments.comparison import compare
 from pipeline.experiments.comparison_text import as_json, as_markdown, as_text
 from pipeline.experiments.runs import WORKSPACE, read_side

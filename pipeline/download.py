@@ -4,12 +4,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import run_stage
-
 import numpy as np
 import pandas as pd
 from datasets import ClassLabel, Dataset, Features, List, Value
 
+from pipeline.cli import run_stage
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import RAW, SOURCE

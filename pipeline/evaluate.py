@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import run_stage
-
 import numpy as np
 import pandas as pd
 
+from pipeline.cli import run_stage
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_details, write_json, write_text
 from pipeline.core.parquet import read_rows, to_numpy

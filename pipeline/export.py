@@ -17,8 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import as_command, command_parser
-
 import torch
 from torch.utils.data import DataLoader
 from transformers import DataCollatorWithPadding
@@ -26,6 +24,7 @@ from transformers.exporters.base import ExportedModel
 from transformers.exporters.configs import OnnxConfig
 from transformers.exporters.exporter_onnx import OnnxExporter
 
+from pipeline.cli import as_command, command_parser
 from pipeline.core.dataset_files import load_examples
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json

@@ -18,10 +18,9 @@ More: docs/folds.md
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.cli import add_group_options, as_command, at_least, command_parser
-
 import pandas as pd
 
+from pipeline.cli import add_group_options, as_command, at_least, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.text import aligned

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pipeline.cli import as_command, command_parser
-
 from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
 from pipeline.core.paths import LOCK, METRICS_DIR, PARAMS

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import add_group_options, as_command, at_least, command_parser
-
 from pipeline.core.output import write_json, write_text
 from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS

@@ -6,7 +6,7 @@ The comments in `params.yaml` explain what each key means.
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -95,6 +95,9 @@ Processes = Annotated[int, Field(ge=1, le=1024)]
 ClassWeight = Annotated[float, Field(gt=0, strict=False), BeforeValidator(_reject_boolean)]
 Precision = Literal["fp32", "fp16", "bf16"]
 PrecisionSetting = Literal["auto", Precision]
+LoopSchedule = Literal[
+    "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt"
+]
 MetricName = Literal[
     "accuracy", "balanced_accuracy", "f1", "f1_macro", "f1_micro", "matthews_correlation", "pearson", "rmse", "roc_auc",
     "spearmanr",
@@ -104,9 +107,7 @@ MetricName = Literal[
 LOOP_CHOICES: dict[str, tuple[Any, ...]] = {
     "deterministic": (False,),
     "gradient_checkpointing": (False,),
-    "lr_scheduler_type": (
-        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
-    ),
+    "lr_scheduler_type": get_args(LoopSchedule),
     "optim": ("adamw_torch_fused",),
     "torch_compile": (False,),
     "training_args": ({},),
@@ -252,10 +253,7 @@ class TrainParams(Section):
     precision: PrecisionSetting
     weight_decay: NonNegativeFloat
     warmup_ratio: Annotated[float, Field(ge=0, lt=1)]
-    lr_scheduler_type: Literal[
-        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
-        "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
-    ]  # fmt: skip
+    lr_scheduler_type: Literal[LoopSchedule, "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay"]
     max_grad_norm: NonNegativeFloat
     optim: str
     logging_steps: Count

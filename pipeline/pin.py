@@ -12,7 +12,6 @@ More: docs/choose_a_base_model.md
 """
 
 from pipeline.cli import as_command, command_parser
-
 from pipeline.sources.checkpoints import require_model_files
 from pipeline.sources.fetch import pin_dataset, repo_info
 

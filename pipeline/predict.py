@@ -4,10 +4,9 @@ import shutil
 import time
 from pathlib import Path
 
-from pipeline.cli import run_stage
-
 import numpy as np
 
+from pipeline.cli import run_stage
 from pipeline.core.dataset_files import load_examples, read_column
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from pipeline.cli import run_stage
-
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import PRETRAINED, SOURCE
 from pipeline.params import ModelParams, Params

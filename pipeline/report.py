@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from pipeline.cli import run_stage
-
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.paths import METRICS_DIR, PREDICTIONS, RAW, TOKENIZED

@@ -14,7 +14,6 @@ import shlex
 from pathlib import Path
 
 from pipeline.cli import add_jobs_option, as_command, at_least, command_parser
-
 from pipeline.experiments.comparison import compare
 from pipeline.experiments.comparison_text import as_text
 from pipeline.experiments.groups import run_seeds

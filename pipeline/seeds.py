@@ -13,7 +13,6 @@ More: docs/compare.md
 from statistics import mean, stdev
 
 from pipeline.cli import add_group_options, as_command, at_least, command_parser
-
 from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments.comparison import SCORE_UNITS

@@ -14,14 +14,13 @@ More: docs/suspects.md
 from pathlib import Path
 
 from pipeline.cli import as_command, command_parser
-
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.experiments.label_errors import rank
 from pipeline.experiments.runs import OUT_OF_FOLD, read_side
 from pipeline.params import load_params
-from pipeline.reporting.suspects_page import render_page, write_suspects
-from pipeline.sources.corrections import read_corrections
+from pipeline.reporting.suspects_page import render_page
+from pipeline.sources.corrections import read_corrections, write_suspects
 
 
 def find_suspects(group: str) -> None:

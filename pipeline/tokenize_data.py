@@ -4,13 +4,12 @@ import os
 import shutil
 from pathlib import Path
 
-from pipeline.cli import run_stage
-
 import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, List, Value
 from transformers import PreTrainedTokenizerBase
 
+from pipeline.cli import run_stage
 from pipeline.core.dataset_files import read_column, save
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json

@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import run_stage
-
 import pandas as pd
 
+from pipeline.cli import run_stage
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, rounded, write_details, write_json, write_text
 from pipeline.core.paths import (

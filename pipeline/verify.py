@@ -17,10 +17,8 @@ from subprocess import CalledProcessError, check_call, check_output
 from typing import Any
 
 from pipeline.cli import as_command, command_parser
-
 from pipeline.core.messages import UserError
-from pipeline.core.output import parse_details
-from pipeline.core.paths import LOCK, METRICS_DIR, users_path
+from pipeline.core.paths import LOCK, METRICS_DIR, read_record, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
 from pipeline.experiments.launch import DVC, clone_repository
@@ -63,7 +61,7 @@ def _read_result(checkout: Path) -> tuple[Outputs, dict[str, Any]]:
     """Return the outputs in dvc.lock, and the environment of the run."""
     stages = read_yaml(checkout / LOCK)["stages"]
     outputs = {(stage, out["path"]): out["md5"] for stage, entry in stages.items() for out in entry.get("outs", [])}
-    details = parse_details((checkout / METRICS_DIR / "train.json").read_text(encoding="utf-8"))
+    [details] = read_record(checkout / METRICS_DIR / "train.json", tuple[dict[str, Any]])
     return outputs, details["environment"]
 
 

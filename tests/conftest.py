@@ -271,8 +271,11 @@ def train_model(tokenized: Path, checkpoint: Path, out: Path, checkpoints: Path 
 
     Runs that share a directory of checkpoints pass it as `checkpoints`.
     """
+    from accelerate.state import AcceleratorState
+
     from pipeline.train import train
 
+    AcceleratorState._reset_state(reset_partial_state=True)  # Unlike a stage, a test trains with several precisions.
     settings = sections(load_params(PARAMS), **changes)
     train(tokenized, checkpoint, out / "classifier", out / "metrics", checkpoints or out / "checkpoints", *settings)
     return out

@@ -40,17 +40,6 @@ def the_state_is_written_last(scratch: Path) -> None:
     assert source.index("self._save_checkpoint(model, trial)") < source.index("self.callback_handler.on_save(")
 
 
-def accelerate_forgets_its_state(scratch: Path) -> None:
-    """Otherwise, a second run in the same process with another precision fails."""
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    for precision in ("no", "bf16"):
-        AcceleratorState._reset_state(reset_partial_state=True)
-        assert Accelerator(cpu=True, mixed_precision=precision).mixed_precision == precision
-    AcceleratorState._reset_state(reset_partial_state=True)
-
-
 def the_number_of_gpus_can_be_set(scratch: Path) -> None:
     from transformers import TrainingArguments
 
@@ -78,7 +67,6 @@ def accelerate_keeps_each_loader(scratch: Path) -> None:
 # API -> the file that uses it, and a function that fails if the API has changed. It may write to a scratch directory.
 CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "transformers.trainer.TRAINER_STATE_NAME": ("training/checkpointing.py", the_state_is_written_last),
-    "accelerate.state.AcceleratorState._reset_state": ("training/loop.py", accelerate_forgets_its_state),
     "accelerate.Accelerator._dataloaders": ("modeling/scoring.py", accelerate_keeps_each_loader),
     "transformers.Trainer._get_train_sampler": ("training/trainer.py", the_trainer_asks_for_its_sampler),
     "transformers.TrainingArguments._n_gpu": ("modeling/scoring.py", the_number_of_gpus_can_be_set),

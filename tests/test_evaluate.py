@@ -16,7 +16,6 @@ from scipy import stats
 from sklearn import metrics as sklearn
 
 from pipeline.core.messages import UserError
-from pipeline.core.output import parse_details
 from pipeline.core.task import ProblemType, Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.diagnostics import best_threshold, calibration
@@ -146,7 +145,7 @@ def run(tmp_path: Path) -> Evaluate:
         evaluate(raw, predictions, baselines, metrics, names)
         diagnostics = (metrics / "diagnostics.json").read_text()
         assert not re.search("Infinity|NaN", diagnostics), "browsers and jq cannot read them"
-        return json.loads((metrics / "evaluation.json").read_text()), parse_details(diagnostics)
+        return json.loads((metrics / "evaluation.json").read_text()), *json.loads(diagnostics)
 
     return run
 

@@ -1,13 +1,12 @@
 """The plain training loop gives the same losses and weights as the Trainer, or rejects the settings."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import TinyMaker, engine_outputs, train_model
-
-from pipeline.core.output import parse_details
 
 
 @pytest.fixture
@@ -43,6 +42,6 @@ def test_the_loop_and_the_trainer_give_the_same_bytes(
     """They use dropout. The settings of `runtime` that differ between the two runs must not affect the weights."""
     by_loop = train_with("loop", **settings)
     assert len(by_loop["metrics/plots/history.csv"].splitlines()) > 4
-    summary = parse_details(by_loop["metrics/train.json"].decode())
+    [summary] = json.loads(by_loop["metrics/train.json"])
     assert (summary["epochs_run"] < summary["epochs"]) == ("early_stopping_patience" in settings)
     assert by_loop == train_with("trainer", **settings, dataloader_num_workers=1, save_steps=3)

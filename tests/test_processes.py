@@ -1,5 +1,6 @@
 """Several processes train and predict like a single one, log once, and resume after one of them is killed."""
 
+import json
 import os
 import re
 import signal
@@ -25,7 +26,6 @@ from conftest import (
 from kinds import download_task
 from pandas.testing import assert_frame_equal
 
-from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE
 from pipeline.tokenize_data import tokenize
 
@@ -97,7 +97,7 @@ def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
         out = start(engine, launcher, config=NO_DROPOUT, **changes).wait()
         assert len(re.findall(r"training on 72 .* 16,", out)) == out.count("training on") == 1, "only rank 0 logs"
         assert history(tmp_path / engine) == [pytest.approx(row, abs=1e-5) for row in expected]
-        assert parse_details((tmp_path / engine / "metrics/train.json").read_text())["environment"]["processes"] == 2
+        assert json.loads((tmp_path / engine / "metrics/train.json").read_text())[0]["environment"]["processes"] == 2
         outputs.append(results(tmp_path / engine))
         del outputs[-1][PROVENANCE]
     assert outputs[0] == outputs[1]

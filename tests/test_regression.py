@@ -92,6 +92,11 @@ def test_training_starts_from_the_predictions_of_a_fine_tuned_base_model(run: Ru
     np.testing.assert_allclose(predictions(second)["prediction"], predictions(first)["prediction"], rtol=1e-4)
 
 
+def test_label_smoothing_needs_classes(run: Run) -> None:
+    with pytest.raises(UserError, match="label_smoothing_factor"):
+        run("run", lambda value: value, training_args={"label_smoothing_factor": 0.1})
+
+
 def test_labels_that_fp32_cannot_tell_apart_are_an_error(run: Run) -> None:
     with pytest.raises(UserError, match=r"labels of train do not differ enough .* 1e\+09"):
         run("run", lambda value: 1e9 + value)

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import os
 import re
 import shutil
@@ -18,7 +19,6 @@ from conftest import ROOT, TinyMaker, contents, train_model
 from transformers import TrainerState
 from transformers.trainer_callback import DefaultFlowCallback
 
-from pipeline.core.output import parse_details
 from pipeline.sources.demo import DEMO
 from pipeline.training.history import should_stop
 
@@ -149,7 +149,7 @@ def test_a_run_that_stopped_early_resumes_after_its_checkpoints_were_moved(
         run(**EARLY_STOPPING)
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
     resumed = run(**EARLY_STOPPING, home="elsewhere")
-    summary = parse_details(resumed["metrics/train.json"].decode())
+    [summary] = json.loads(resumed["metrics/train.json"])
     assert (summary["kept_epoch"], summary["epochs_run"]) == (1, 2)
     assert resumed == uninterrupted(**EARLY_STOPPING)
 

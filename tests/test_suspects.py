@@ -21,9 +21,9 @@ from pipeline.core.task import Task
 from pipeline.evaluation.predictions import Predictions
 from pipeline.experiments.label_errors import rank
 from pipeline.modeling.outputs import logits_to_predictions, logits_to_probabilities
-from pipeline.reporting.suspects_page import render_page, write_suspects
+from pipeline.reporting.suspects_page import render_page
 from pipeline.sources.corpus import Corpus
-from pipeline.sources.corrections import read_corrections
+from pipeline.sources.corrections import read_corrections, write_suspects
 from pipeline.sources.folds import labeled_rows
 from pipeline.sources.loading import load_corpus
 from pipeline.suspects import find_suspects

@@ -14,7 +14,6 @@ from conftest import PARAMS, TinyMaker, contents, predict_splits, read_history, 
 from safetensors.torch import load_file
 
 from pipeline.core.messages import UserError
-from pipeline.core.output import parse_details
 from pipeline.core.task import Task, read_task
 from pipeline.modeling.device import Device, usable_device
 from pipeline.params import LOOP_CHOICES, Params, TrainParams, load_params
@@ -47,7 +46,7 @@ def losses(out: Path) -> list[float]:
 
 
 def report(out: Path) -> dict[str, Any]:
-    return parse_details((out / "metrics" / "train.json").read_text())
+    return json.loads((out / "metrics" / "train.json").read_text())[0]
 
 
 def weights(out: Path) -> bytes:
@@ -191,7 +190,7 @@ def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, ca
     auto = trained(precision="auto", max_train_samples=16)
     chosen = usable_device("auto").precision
     assert re.search(rf"device: cpu.*{chosen}", caplog.text)
-    assert parse_details((auto / "metrics" / "train.json").read_text())["environment"]["precision"] == chosen
+    assert json.loads((auto / "metrics" / "train.json").read_text())[0]["environment"]["precision"] == chosen
     assert json.loads((auto / "classifier" / "provenance.json").read_text())["environment"]["precision"] == chosen
     assert json.loads((auto / "classifier" / "inference.json").read_text())["precision"] == chosen
 
@@ -239,7 +238,7 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
     provenance = json.loads((short_run / "classifier" / "provenance.json").read_text())
     assert provenance["data"] == json.loads((raw / "source.json").read_text())
     assert provenance["checkpoint"]["checkpoint"] == "a local directory"
-    assert provenance["environment"] == parse_details((short_run / "metrics" / "train.json").read_text())["environment"]
+    assert provenance["environment"] == json.loads((short_run / "metrics" / "train.json").read_text())[0]["environment"]
     assert (provenance["parameters"]["seed"], provenance["parameters"]["lr"]) == (42, 1e-7), "lr must not be rounded"
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.cli import as_command
-
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json, write_text
 from pipeline.core.paths import BASELINES, CLASSIFIER, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, users_path

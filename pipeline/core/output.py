@@ -66,14 +66,6 @@ def write_details(path: Path, details: dict[str, Any]) -> None:
     write_json(path, [details])
 
 
-def parse_details(text: str) -> dict[str, Any]:
-    """Parse the content of a file that `write_details` has written. Raises ValueError for any other text."""
-    match json.loads(text):
-        case [dict(details)]:
-            return details
-    raise ValueError("not a list of one JSON object")
-
-
 def rounded(value: float) -> float:
     """Round to 6 decimal places, or to 6 significant digits if the absolute value is below 0.1."""
     return round(value, 6) if abs(value) >= 0.1 else float(f"{value:.6g}")

@@ -102,7 +102,7 @@ class Task:
     def format_label(self, label: Any, separator: str, if_empty: str) -> str:
         """Return a number, the name of a class, or the names of several labels (`if_empty` if it has none)."""
         if self.is_regression:
-            return f"{label:g}"
+            return f"{label:.7g}"  # what fp32 can tell apart
         if self.is_single_label:
             return self.labels[int(label)]
         return separator.join(name for name, present in zip(self.labels, label, strict=True) if present) or if_empty

@@ -20,20 +20,22 @@ def format_number(value: float) -> str:
 
 def quoted(value: Any) -> str:
     """Format a value of params.yaml as JSON in one line, shortened to a readable length."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened(json.dumps(value, ensure_ascii=False, default=str), 60)
 
 
 def literal(value: object) -> str:
     """Format a value of a data file as a short Python literal, which makes invisible characters visible."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    return shortened(repr(value), 40)
+
+
+def shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def listing(names: Iterable[object], most: int = 10) -> str:
     """Join the first names for a message, and say how many more there are."""
-    shortened = [f"{name}"[:60] for name in names]
-    return ", ".join(shortened[:most]) + (f" and {len(shortened) - most} more" if len(shortened) > most else "")
+    texts = [shortened(f"{name}", 60) for name in names]
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 def closest_match(name: str, choices: Collection[str]) -> str | None:

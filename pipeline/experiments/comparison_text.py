@@ -1,11 +1,9 @@
 """The text of a comparison: its notes, and its formats for a terminal, a pull request and scripts."""
 
-import textwrap
-
 import pandas as pd
 
 from pipeline.core.messages import printable
-from pipeline.core.text import escaped, format_number, listing
+from pipeline.core.text import escaped, format_number, listing, shortened
 from pipeline.evaluation.intervals import MIN_CHANGED, caveats
 from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments.comparison import LEAKED, MIN_SEEDS, SCORE_UNITS, Comparison
@@ -90,6 +88,6 @@ def _example_lines(result: Comparison) -> list[str]:
         for row in examples.head(3).itertuples():
             lines.append(f"- {task.singular_noun} {row.idx}, label {row.label}: {show(row.a)} in A, {show(row.b)} in B")
             texts = zip(task.text_columns, row.texts, strict=True)
-            lines += [f"  - {column}: {textwrap.shorten(text, 500)}" for column, text in texts]
+            lines += [f"  - {column}: {shortened(' '.join(text.split()), 500)}" for column, text in texts]
         lines.append("")
     return lines

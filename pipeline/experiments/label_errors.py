@@ -10,7 +10,7 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Ints, Values
 from pipeline.evaluation.predictions import Predictions, label_probability
 from pipeline.modeling.outputs import losses
-from pipeline.sources.corrections import NO_LABELS
+from pipeline.sources.corrections import NO_LABELS, SEPARATOR
 
 
 def rank(task: Task, predictions: Predictions) -> pd.DataFrame:
@@ -26,7 +26,7 @@ def rank(task: Task, predictions: Predictions) -> pd.DataFrame:
     # Two numbers of a regression are different labels if they are more than half a standard deviation apart.
     tolerance = labels.std() / 2 if task.is_regression else 0
     nearest = _nearest_with_another_label(texts, labels.reshape(len(texts), -1), tolerance, suspects)
-    format_label = partial(task.format_label, separator="|", if_empty=NO_LABELS)
+    format_label = partial(task.format_label, separator=SEPARATOR, if_empty=NO_LABELS)
     columns = {
         "correct_label": "",
         "label": [*map(format_label, labels[suspects])],

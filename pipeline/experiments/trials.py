@@ -16,7 +16,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import parse_details, write_text
+from pipeline.core.output import write_text
 from pipeline.core.paths import METRICS_DIR
 from pipeline.core.stage import leaves
 from pipeline.core.yaml12 import read_yaml
@@ -99,7 +99,7 @@ def _run_trials(study: optuna.Study, trials: Sequence[Trial | FrozenTrial], jobs
         log.warning("%s", error)
     commits = experiments()
     for name in sorted(names.keys() & commits.keys()):
-        details = parse_details(git("show", f"{commits[name]}:{METRICS_DIR / 'train.json'}"))
+        [details] = json.loads(git("show", f"{commits[name]}:{METRICS_DIR / 'train.json'}"))
         metric, score = details["metric_for_best_model"], details["score"]
         log.info("trial %d: validation %s %.4f", names[name].number, metric, score)
         study.set_user_attr("metric", metric)

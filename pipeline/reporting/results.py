@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.core.output import parse_details
-from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output
+from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output, read_record
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.sources.data_card import DataCard, read_data_card
@@ -63,17 +62,14 @@ class Results:
 
 def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, name: str, split_type: str) -> Results:
     """Read the outputs of the other stages. Raises UserError if one is missing or damaged."""
-
-    def read_details(path: Path) -> dict[str, Any]:
-        return read_output(path, lambda file: parse_details(file.read_text(encoding="utf-8")))
-
-    diagnostics = read_details(metrics / "diagnostics.json")
+    [diagnostics] = read_record(metrics / "diagnostics.json", tuple[dict[str, Any]])
+    [training] = read_record(metrics / "train.json", tuple[dict[str, Any]])
     task = replace(read_task(predictions), metrics=diagnostics["metrics"])
     return Results(
         data_name=name, split_type=split_type, task=task, card=read_data_card(raw),
         predictions={split: load_predictions(predictions, split, task) for split in task.verdict_split_first},
         evaluation=read_json(metrics / "evaluation.json"), diagnostics=diagnostics,
-        training=read_details(metrics / "train.json"), provenance=read_json(predictions / PROVENANCE),
+        training=training, provenance=read_json(predictions / PROVENANCE),
         history=read_output(metrics / "plots" / "history.csv", pd.read_csv),
         tokenization=read_json(tokenized / TOKENIZATION),
     )  # fmt: skip

@@ -1,20 +1,10 @@
-"""The rows of a fold group whose labels are probably wrong, as a CSV file and as a page."""
-
-import csv
-from pathlib import Path
+"""A page with the rows of a fold group whose labels are probably wrong."""
 
 import pandas as pd
 
-from pipeline.core.output import write_text
 from pipeline.core.task import Task
 from pipeline.reporting.mistakes import pieces
 from pipeline.reporting.page import TEMPLATES
-
-
-def write_suspects(path: Path, suspects: pd.DataFrame) -> None:
-    """Write suspects.csv, which a person edits in a spreadsheet."""
-    # Without the byte order mark, Excel reads UTF-8 as another encoding.
-    write_text(path, "\ufeff" + suspects.to_csv(index=False, quoting=csv.QUOTE_ALL, lineterminator="\n"))
 
 
 def render_page(group: str, task: Task, suspects: pd.DataFrame) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
-from pipeline.core.text import aligned, listing
+from pipeline.core.text import aligned, listing, shortened
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
 from pipeline.sources.tables import Table
 
@@ -58,14 +58,10 @@ def describe_columns(columns: Sequence[Column]) -> list[str]:
     for column in columns:
         longest = max(column.values.str.len(), default=0)
         numbers = [f"{len(column.values):,}", f"{column.empty / column.rows:.1%}", f"{longest:,}"]
-        cells.append([_shorten(column.name, 30), *numbers])
+        cells.append([shortened(column.name, 30), *numbers])
         examples.append(", ".join(repr(value[:_WIDTH]) for value in column.values.iloc[:3]))
     lines = [f"{line}  " for line in aligned(cells, "right")]
-    return [line + _shorten(text, _WIDTH - len(lines[0])) for line, text in zip(lines, examples, strict=True)]
-
-
-def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 4]} ..."
+    return [line + shortened(text, _WIDTH - len(lines[0])) for line, text in zip(lines, examples, strict=True)]
 
 
 def choose_labels(columns: Sequence[Column]) -> list[str]:

@@ -1,5 +1,6 @@
-"""Correct labels that a person found wrong: the rows of suspects.csv whose column "correct_label" is filled in."""
+"""Write suspects.csv, and correct the labels of its rows whose column "correct_label" a person has filled in."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,20 @@ import numpy as np
 import pandas as pd
 
 from pipeline.core.messages import UserError, log
+from pipeline.core.output import write_text
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import did_you_mean, listing, literal
 from pipeline.sources.corpus import Corpus, rows_sha256
 from pipeline.sources.folds import labeled_rows
 from pipeline.sources.tables import read_bytes, read_table
 
-NO_LABELS = "[]"  # what to enter for a row that has none of several labels
+SEPARATOR, NO_LABELS = "|", "[]"  # between several labels, and what stands for none of them
+
+
+def write_suspects(path: Path, suspects: pd.DataFrame) -> None:
+    """Write suspects.csv, which a person edits in a spreadsheet."""
+    # Without the byte order mark, Excel reads UTF-8 as another encoding.
+    write_text(path, "\ufeff" + suspects.to_csv(index=False, quoting=csv.QUOTE_ALL, lineterminator="\n"))
 
 
 def correct(corpus: Corpus, file: Path) -> Corpus:
@@ -73,7 +81,7 @@ def _parse(place: str, correct_label: str, task: Task) -> Any:
         return float(number)
     if task.is_single_label:
         return _class_number(place, correct_label, task.labels)
-    names = [] if correct_label == NO_LABELS else correct_label.split("|")
+    names = [] if correct_label == NO_LABELS else correct_label.split(SEPARATOR)
     numbers = [_class_number(place, name.strip(), task.labels) for name in names]
     return [int(number in numbers) for number in range(len(task.labels))]
 

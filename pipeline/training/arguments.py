@@ -80,5 +80,7 @@ def training_arguments(
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise UserError(f"params.yaml: train.training_args.{name}: {reason}, got {quoted(value)}.") from None
+    if params.training_args.get("label_smoothing_factor") and not task.is_single_label:
+        raise UserError("params.yaml: train.training_args.label_smoothing_factor needs a task with classes.")
     with rejecting_values():
         return trainer_arguments(device, **{**defaults, **params.training_args, **fields})

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -31,7 +30,6 @@ from pipeline.training.validation import compute_metrics
 
 def fit(inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams) -> tuple[Weights, History]:
     """Fine-tune `inputs.model` in the same way as `fit` in trainer.py, but without checkpoints and trackers."""
-    AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left a state.
     precision = inputs.device.precision
     mixed_precision = "no" if precision == "fp32" else precision
     accelerator = Accelerator(cpu=inputs.device.type == "cpu", mixed_precision=mixed_precision)
