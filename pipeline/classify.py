@@ -32,7 +32,7 @@ from pipeline.modeling.outputs import (
     logits_to_probabilities,
     value_probabilities,
 )
-from pipeline.params import Precision, PrecisionSetting
+from pipeline.params import Precision
 from pipeline.sources.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
 from pipeline.sources.tables import Table, concat, json_lines, read_bytes, read_table, require_writable, write_rows
 
@@ -45,7 +45,7 @@ def classify(
     out: Path | None,
     batch_size: int,
     *,
-    precision: PrecisionSetting | None = None,
+    precision: Precision | None = None,
     file_format: FileFormat = DEFAULT_FORMAT,
     min_probability: float | None = None,
     sort: Literal["uncertain"] | None = None,
@@ -151,7 +151,7 @@ def main() -> None:
     option("--sort", choices=("uncertain",), help="start with the least probable predictions")
     option("--model", metavar="DIRECTORY", type=Path, default=CLASSIFIER, help="model to use (default: %(default)s)")
     option("--batch-size", metavar="NUMBER", type=at_least(1), default=32, help="rows per batch (default: %(default)s)")
-    option("--precision", choices=("auto", *get_args(Precision)), help="default: that of the model's scores")
+    option("--precision", choices=get_args(Precision), help="default: that of the model's scores")
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("Give either one or two texts, or --file.")

@@ -15,8 +15,6 @@ from pipeline.core.packages import require_locked
 from pipeline.core.stage import unchanged
 from pipeline.params import Params, load_params
 
-_SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
-
 # Errors of libraries that the user can fix, by a part of their message.
 _REMEDIES = {
     "out of memory|allocate memory|ALLOC_FAILED|MemoryError": (
@@ -34,7 +32,7 @@ _REMEDIES = {
 
 def run_stage(stage: str, main: Callable[[Params], None]) -> None:
     """Run a stage of dvc.yaml with the parameters in params.yaml."""
-    command_parser(_SCRIPT.stem, sys.modules["__main__"].__doc__).parse_args()
+    command_parser(Path(sys.argv[0]).stem, sys.modules["__main__"].__doc__).parse_args()
     with as_command(), unchanged(stage):
         require_locked()
         main(load_params())

@@ -35,7 +35,7 @@ def download(out: Path, params: DataParams) -> None:
         log.info("%s", line)
     for warning in card.warnings:
         log.warning("%s", warning)
-    if task.verdict_split == "validation":
+    if "test" in task.unlabeled_splits:
         log.info("Test has no labels, so verdicts use validation, which is optimistic if it also chooses the epoch.")
     with atomic_output(out) as draft:
         draft.mkdir()

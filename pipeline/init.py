@@ -19,7 +19,6 @@ More: docs/your_data.md
 
 import difflib
 import re
-import subprocess
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +31,7 @@ from pipeline.core.paths import LOCK, METRICS_DIR, PARAMS
 from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import listing
 from pipeline.core.yaml12 import load_yaml
+from pipeline.experiments.launch import git
 from pipeline.params import load_params, parse_params
 from pipeline.sources.columns import choose_labels, choose_split, choose_texts, describe_columns, read_columns
 from pipeline.sources.corpus import make_corpus
@@ -61,7 +61,8 @@ def init(source: str, options: Namespace) -> None:
     text = edit_values(original, {f"data.{key}": value for key, value in values.items()})
     params = parse_params(load_yaml(text)).data
     corpus = make_corpus(tables, params, {})
-    if not corpus.dropped:
+    count = sum(map(len, corpus.splits.values()))
+    if count == sum(len(table.rows) for table in tables.values()):
         text = edit_values(text, {"data.on_missing": "error"})
     examination = examine(prepare(corpus, params))
     _print("", *examination.lines, "", *(f"warning: {warning}" for warning in examination.card.warnings), "")
@@ -78,7 +79,6 @@ def init(source: str, options: Namespace) -> None:
     if is_in_place:
         _print(f'If a file in {CUSTOM} is new or has changed, first run "dvc add" on it, to keep it out of git.')
     _print("Next:", f'  {"" if is_hub else f"git add {CUSTOM} && "}git commit -am "My data"', "  dvc repro")
-    count = sum(map(len, corpus.splits.values()))
     more_epochs = " -S train.epochs=20" if count < 1000 else ""
     _print("A small model gives you a first result in a fraction of the time. Instead of dvc repro:")
     _print(f"  dvc exp run -S model.checkpoint=sentence-transformers/all-MiniLM-L6-v2 -S train.lr=1e-4{more_epochs}")
@@ -152,7 +152,7 @@ def _print(*lines: str) -> None:
 
 def _remove_results() -> None:
     """Remove dvc.lock, the report, the model card, and the files in metrics that git tracks."""
-    tracked = subprocess.check_output(["git", "ls-files", "-z", "--", METRICS_DIR], encoding="utf-8").split("\0")
+    tracked = git("ls-files", "-z", "--", METRICS_DIR).split("\0")
     results = {LOCK, METRICS_DIR / "report.html", METRICS_DIR / "model_card.md", *map(Path, filter(None, tracked))}
     for path in results - {METRICS_DIR / ".gitignore"}:
         path.unlink(missing_ok=True)

@@ -154,7 +154,7 @@ class DataParams(Section):
     label_column_name: str | list[str]
     label_separator: Annotated[str, Field(min_length=1)] | None
     problem_type: ProblemType | None
-    id2label: Annotated[dict[str, str] | list[str] | None, BeforeValidator(_pairs_to_mapping)]
+    id2label: Annotated[dict[str, str] | None, BeforeValidator(_pairs_to_mapping)]
     split: SplitParams
     on_missing: Literal["error", "drop"]
     on_leakage: Literal["error", "warn", "drop"]
@@ -167,7 +167,6 @@ class DataParams(Section):
             self._check_hub()
         if self.task in ("custom", "hub"):
             self._check_columns()
-        if self.task in ("custom", "hub", "demo"):
             self._check_split()
         return self
 
@@ -196,17 +195,10 @@ class DataParams(Section):
         if isinstance(labels, list) and self.problem_type not in (None, "multi_label_classification"):
             requirement = 'must be null or "multi_label_classification" if data.label_column_name is a list'
             raise _Mistake("data.problem_type", requirement, self.problem_type)
-        if self.id2label is not None:
-            self._check_names(self.id2label)
-
-    def _check_names(self, id2label: dict[str, str] | list[str]) -> None:
-        columns = self.label_column_name
-        names = list(id2label.values()) if isinstance(id2label, dict) else id2label
-        if len(names) < 2 or len(set(names)) < len(names):
-            raise _Mistake("data.id2label", "must have at least two names, which must all differ", id2label)
-        keys = id2label if isinstance(id2label, dict) else columns
-        if isinstance(columns, list) and (len(names) != len(columns) or set(keys) != set(columns)):
-            raise _Mistake("data.id2label", f"must have one name for each of {quoted(columns)}", id2label)
+        if self.id2label is not None and len({*self.id2label.values()}) < max(len(self.id2label), 2):
+            raise _Mistake("data.id2label", "must have at least two names, which must all differ", self.id2label)
+        if self.id2label is not None and isinstance(labels, list) and self.id2label.keys() != {*labels}:
+            raise _Mistake("data.id2label", f"must have one name for each of {quoted(labels)}", self.id2label)
 
     def _check_split(self) -> None:
         fractions = self.split.fractions

@@ -52,7 +52,7 @@ def test_mrpc_matches_its_checksums_and_the_mirror_and_the_hub_give_the_same_byt
 
 def test_the_demo_corpus_is_the_same_everywhere() -> None:
     checksum = "3103c1a1962545483bbb79f1228d32d70fb63eb60de885ebd06166b0fb9b14cc"
-    assert rows_sha256(pd.concat(load_demo(data_params(task="demo")).splits.values())) == checksum
+    assert rows_sha256(pd.concat(load_demo().splits.values())) == checksum
 
 
 def hub_files() -> dict[str, bytes]:

@@ -48,7 +48,7 @@ def splits_by_place(corpus: Corpus) -> dict[str, str]:
 
 
 def test_each_labeled_row_is_in_one_fold_and_test_is_not_used() -> None:
-    corpus = load_demo(data_params(task="demo"))
+    corpus = load_demo()
     labeled = {*corpus.splits["train"].index, *corpus.splits["validation"].index}
     folds = [take_fold(corpus, fold(f"{number}/4")) for number in range(1, 5)]
     assert sorted(place for part in folds for place in part.splits["test"].index) == sorted(labeled)

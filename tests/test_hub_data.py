@@ -99,7 +99,7 @@ def test_readme_names_the_classes(label_type: str, write: Any, good: Any, bad: A
     publish(hub, {f"{split}.{suffix}": write(table) for split, table in files.items()})
     publish(hub, {"README.md": readme(f"data_files: [{data_files}]", features)})
     corpus = load(on_missing="drop")
-    assert (corpus.task.labels, corpus.task.unlabeled_splits, corpus.dropped) == (["bad", "good"], ["test"], 1)
+    assert (corpus.task.labels, corpus.task.unlabeled_splits) == (["bad", "good"], ["test"])
     assert examples(corpus, "train")[0]["label"] in (1, [0, 1])
     assert [row["text"] for row in examples(corpus, "test")] == ["-1", "0"]
 

@@ -272,7 +272,7 @@ def test_files_in_data_custom_are_used_where_they_are(repository: Project, run: 
 
 def test_settings_for_the_earlier_data_are_reset(repository: Project, run: Run, tmp_path: Path) -> None:
     earlier = {
-        "slice_columns": ["source"], "on_missing": "drop", "id2label": ["no", "yes"], "label_separator": ";",
+        "slice_columns": ["source"], "on_missing": "drop", "id2label": {"0": "no", "1": "yes"}, "label_separator": ";",
         "header": False, "problem_type": "regression", "corrections": "mine.csv",
     }  # fmt: skip
     split = {"type": "group", "column": "author", "fold": "1/5", "seed": 7}

@@ -40,8 +40,8 @@ READ: dict[str, tuple[list[Any], dict[str, Any], tuple[str, list[str], list[Any]
         (SEVERAL, ["a", "b", "c"], [[1, 1, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]),
     ),
     "vectors": ([[1, 0, 1], [0, 0, 0]], {}, (SEVERAL, ["0", "1", "2"], [[1, 0, 1], [0, 0, 0]])),
-    "vectors of floats and a list of names": (
-        [[1.0, 0.0], [0.0, 1.0]], {"id2label": ["rude", "spam"]}, (SEVERAL, ["rude", "spam"], [[1, 0], [0, 1]]),
+    "vectors of floats and names": (
+        [[1.0, 0.0], [0.0, 1.0]], {"id2label": ["0=rude", "1=spam"]}, (SEVERAL, ["rude", "spam"], [[1, 0], [0, 1]]),
     ),
 }  # fmt: skip
 

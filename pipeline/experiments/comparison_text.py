@@ -70,7 +70,7 @@ def _tables(result: Comparison) -> dict[str, pd.DataFrame]:
         scores[f"{score.split} {metric.title}"] = row
     a, b = result.a, result.b
     sides = {"name": (a.name, b.name), "runs": (len(a.folds or a.runs), len(b.folds or b.runs)), **result.differences}
-    cells = {key: [str(value)[:60] for value in values] for key, values in sides.items()}
+    cells = {key: [shortened(str(value), 60) for value in values] for key, values in sides.items()}
     return {
         SCORE_UNITS: pd.DataFrame.from_dict(scores, orient="index"),
         "A and B, and what differs:": pd.DataFrame.from_dict(cells, orient="index", columns=["A", "B"]),

@@ -21,8 +21,8 @@ def with_unit(value: float, name: str) -> str:
 
 def headline(results: Results) -> str:
     """State the score by which models are compared, in a sentence that needs no context."""
-    task, scores = results.task, results.evaluation[results.task.verdict_split]
-    name, examples = task.metrics[0], f"{scores['n']:,} {task.verdict_split} {task.noun}"
+    task, scores = results.task, results.evaluation[results.split]
+    name, examples = task.metrics[0], f"{scores['n']:,} {results.split} {task.noun}"
     score, title = with_unit(scores[name], name), METRICS[name].title
     if name == "accuracy" and task.is_single_label:
         return f"The model is right on {score} of {examples}"
@@ -31,10 +31,10 @@ def headline(results: Results) -> str:
 
 def comparison(results: Results) -> tuple[str, bool]:
     """Compare the model with the simple models, and return whether it is better than all of them."""
-    task, split, name = results.task, results.task.verdict_split, results.task.metrics[0]
-    metric, scores, details = METRICS[name], results.evaluation[split], results.diagnostics[split]
-    relation = _relation(details["intervals"][name], scores[f"{task.constant_baseline}_{name}"], metric.sign)
-    if results.predictions[split].is_constant and not metric.is_ranking:
+    task, scores, name = results.task, results.evaluation[results.split], results.task.metrics[0]
+    metric = METRICS[name]
+    relation = _relation(results.details["intervals"][name], scores[f"{task.constant_baseline}_{name}"], metric.sign)
+    if results.scored.is_constant and not metric.is_ranking:
         return f"The model gives the same prediction for all {scores['n']:,} {task.noun}: do not rely on it.", False
     if relation != "better":
         constant = task.format_label(results.diagnostics["constant_prediction"], separator=", ", if_empty="no label")
@@ -42,9 +42,10 @@ def comparison(results: Results) -> tuple[str, bool]:
         return f"The model is {relation} than always predicting {baseline}: do not rely on it.", False
     if results.is_sample:
         return "The simple models learned from all rows of train, so they are not compared with this model.", False
-    sentence, is_better = _gain(details["gain_over_linear"], "a linear model", task)
-    if "gain_over_frozen" in details:
-        other_sentence, beats_frozen = _gain(details["gain_over_frozen"], "the base model without fine-tuning", task)
+    sentence, is_better = _gain(results.details["gain_over_linear"], "a linear model", task)
+    if "gain_over_frozen" in results.details:
+        gain = results.details["gain_over_frozen"]
+        other_sentence, beats_frozen = _gain(gain, "the base model without fine-tuning", task)
         if not beats_frozen:
             return f"{sentence} {other_sentence}", False
     return sentence, is_better
@@ -91,8 +92,7 @@ def learning(results: Results) -> str:
 
 def calibration(results: Results) -> str:
     """Say whether confidence and accuracy disagree by more than chance explains."""
-    split = results.task.verdict_split
-    details, predictions = results.diagnostics[split], results.predictions[split]
+    details, predictions = results.details, results.scored
     right, expected = np.mean(predictions.labels == predictions.predicted), details["if_calibrated"]
     numbers = f"mean confidence is {details['confidence']:.1%}, and {right:.1%} of the predictions"
     if results.task.is_multi_label:  # The simulation does not know that the labels of an example share their errors.
@@ -107,13 +107,11 @@ def calibration(results: Results) -> str:
 
 def certain_predictions(results: Results) -> str:
     """Say how accurate the predictions are that `classify --min-probability 0.8` would keep."""
-    split = results.task.verdict_split
-    predictions = results.predictions[split]
-    is_certain = predictions.confidence.min(axis=1) >= _CERTAIN
-    kept = f"The model is at least {_CERTAIN:.0%} sure of {is_certain.mean():.1%} of the {split} {results.task.noun}"
+    is_certain, examples = results.scored.confidence.min(axis=1) >= _CERTAIN, f"{results.split} {results.task.noun}"
+    kept = f"The model is at least {_CERTAIN:.0%} sure of {is_certain.mean():.1%} of the {examples}"
     if not is_certain.any():
         return f"{kept}."
-    return f"{kept}, and is right on {predictions.is_correct[is_certain].mean():.1%} of these."
+    return f"{kept}, and is right on {results.scored.is_correct[is_certain].mean():.1%} of these."
 
 
 def classes(results: Results) -> str:
@@ -123,7 +121,7 @@ def classes(results: Results) -> str:
         return "No example has a label."
     if missing := scores.index[scores["precision"].isna()].tolist():
         names = listing([f"“{name}” (0 of {scores['n'][name]:,.0f})" for name in missing], 5)
-        return f"Never predicted on {results.task.verdict_split}: {names}."
+        return f"Never predicted on {results.split}: {names}."
     if scores["f1"].min() == 1:
         return "All predictions are right."
     worst = scores["f1"].idxmin()
@@ -133,7 +131,7 @@ def classes(results: Results) -> str:
 
 def errors(results: Results) -> str:
     """Say how far the predictions of a regression are off."""
-    details, rmse = results.diagnostics[results.task.verdict_split], METRICS["rmse"]
+    details, rmse = results.details, METRICS["rmse"]
     size, bias = rmse.format(details["mean_absolute_error"]), rmse.format_difference(details["mean_error"])
     return f"The predictions are off by {size} on average, and their mean is off by {bias}."
 

@@ -38,9 +38,9 @@ class Section(NamedTuple):
     Attributes:
         intro: The first sentences.
         body: Charts and tables.
-        picture: What the first screen shows above the sentence `finding`. None if the section is not there.
+        picture: What the first screen shows. None if the section is not there.
+        finding: The sentence below it. By default, it is `intro`.
         note: How to read the charts and tables.
-        repeats_picture: Whether the section itself starts with the picture.
     """
 
     title: str
@@ -49,7 +49,6 @@ class Section(NamedTuple):
     picture: Markup | None = None
     finding: str = ""
     note: str = ""
-    repeats_picture: bool = True
 
 
 def page(results: Results) -> str:
@@ -63,12 +62,12 @@ def page(results: Results) -> str:
 
 def _pictures(results: Results) -> Iterator[tuple[str, Markup, str]]:
     """Yield the two large pictures, the score and what goes wrong, each with a title and a sentence."""
-    task, split, name = results.task, results.task.verdict_split, results.task.metrics[0]
-    models = {"this model": results.diagnostics[split]["intervals"][name]}
-    models |= {model: {"value": value} for model, value in results.simpler_scores(split, name).items()}
+    task, name = results.task, results.task.metrics[0]
+    models = {"this model": results.details["intervals"][name]}
+    models |= {model: {"value": value} for model, value in results.simpler_scores(results.split, name).items()}
     direction = " (lower is better)" if METRICS[name].is_error else ""
     yield f"{METRICS[name].title} with its 95% interval{direction}", charts.scores(pd.DataFrame(models).T, name), ""
-    drawn = plots(task, results.predictions[split])
+    drawn = plots(task, results.scored)
     if task.is_regression:
         yield "Predictions against labels", charts.plot("residuals", drawn["residuals"]), ""
     elif task.is_multi_label:
@@ -87,20 +86,21 @@ def _pictures(results: Results) -> Iterator[tuple[str, Markup, str]]:
 
 
 def _sections(results: Results) -> Iterator[Section]:
-    task, split = results.task, results.task.verdict_split
+    task = results.task
     meanings = f"A 95% interval is a plausible range for the score on many more {task.noun}, but not with other seeds."
-    for metric in [METRICS[name] for name in results.diagnostics[split]["scores"]]:
+    for metric in [METRICS[name] for name in results.details["scores"]]:
         meanings += f" {metric.title[0].upper()}{metric.title[1:]} is {metric.meaning}."
     yield Section("Scores", "", [table(score_table(results), "In percent, except for errors")], note=meanings)
     epochs = table(_epochs(results), "The scores are those on validation", "{:.4f}".format)
     losses = charts.losses(results.history, results.training["kept_epoch"])
-    yield Section("Learning", findings.learning(results), [epochs], losses)
+    yield Section("Learning", findings.learning(results), [losses, epochs], losses)
     if task.is_regression:
-        errors = results.predictions[split].predicted - results.predictions[split].labels
-        yield Section("Errors", findings.errors(results), [], charts.errors(errors))
+        errors = results.scored.predicted - results.scored.labels
+        picture = charts.errors(errors)
+        yield Section("Errors", findings.errors(results), [picture], picture)
     else:
         class_scores = results.classes.rename(columns={"n": task.noun, "f1": "F1"}).astype({task.noun: int})
-        classes = table(class_scores, f"In percent, on {split}", METRICS["f1_macro"].format)
+        classes = table(class_scores, f"In percent, on {results.split}", METRICS["f1_macro"].format)
         yield Section("Labels" if task.is_multi_label else "Confusion", findings.classes(results), [classes])
         yield _calibration(results)
     yield _slices(results)
@@ -114,21 +114,21 @@ def _sections(results: Results) -> Iterator[Section]:
 def _calibration(results: Results) -> Section:
     task = results.task
     lowest_confidence = 0.5 if task.is_binary or task.is_multi_label else 0.0
-    picture = charts.plot("reliability", reliability(results.predictions[task.verdict_split]), lowest_confidence)
+    picture = charts.plot("reliability", reliability(results.scored), lowest_confidence)
     note = "Confidence is the probability of the prediction. On the dashed line, it is equal to the accuracy. "
     note += findings.certain_predictions(results)
-    return Section("Calibration", findings.calibration(results), [], picture, note=note)
+    return Section("Calibration", findings.calibration(results), [picture], picture, note=note)
 
 
 def _slices(results: Results) -> Section:
-    task, split = results.task, results.task.verdict_split
-    slices, name = score_slices(task, results.predictions[split]), slice_metric(task)
+    task = results.task
+    slices, name = score_slices(task, results.scored), slice_metric(task)
     judged = slices[slices["verdict"] != TOO_FEW].sort_values("value", ascending=METRICS[name].sign > 0, kind="stable")
     worst = judged[:_MAX_SLICES].set_index("slice")
-    picture = charts.scores(worst, name, results.diagnostics[split]["scores"][name]) if len(worst) else Markup()
+    picture = charts.scores(worst, name, results.details["scores"][name]) if len(worst) else Markup()
     columns = {"n": task.noun, "value": METRICS[name].title, "low": "95% from", "high": "to"}
     rows = slices.set_index(["criterion", "slice"]).rename(columns=columns)
-    body = [table(rows, f"Slices of {split}, with 95% intervals", METRICS[name].format)]
+    body = [picture, table(rows, f"Slices of {results.split}, with 95% intervals", METRICS[name].format)]
     note = "F1 is higher in a slice with more examples of the positive class." if task.metrics[0] == "f1" else ""
     return Section("Slices", findings.slices(results, slices), body, picture, note=note)
 
@@ -171,7 +171,7 @@ def _epochs(results: Results) -> pd.DataFrame:
 
 
 def _mistakes(results: Results) -> Section:
-    task, predictions = results.task, results.predictions[results.task.verdict_split]
+    task, predictions = results.task, results.scored
     texts, positions = predictions.rows[task.text_columns].to_numpy().tolist(), worst_mistakes(task, predictions)
     if not positions:
         return Section("Mistakes", "There are none, because every prediction equals its label.", [])
@@ -181,7 +181,7 @@ def _mistakes(results: Results) -> Section:
     shortest = min(positions, key=lambda n: len("".join(texts[n])))
     intro = "These are the predictions that are farthest from their labels. A label may also be wrong."
     picture = Markup('<div class="texts">{}</div>').format(_MACROS.marked(pieces(texts[shortest])))
-    return Section("Mistakes", intro, body, picture, finding=sentences[shortest], repeats_picture=False)
+    return Section("Mistakes", intro, body, picture, finding=sentences[shortest])
 
 
 def _data_table(results: Results) -> pd.DataFrame:
@@ -203,8 +203,8 @@ def _data_table(results: Results) -> pd.DataFrame:
 
 
 def _warnings(results: Results) -> list[str]:
-    task, split, warnings = results.task, results.task.verdict_split, [*results.card.warnings]
-    predictions, rows = results.predictions[split], results.card.splits[split].rows
+    task, split, warnings = results.task, results.split, [*results.card.warnings]
+    predictions, rows = results.scored, results.card.splits[split].rows
     for name, counts in results.tokenization["splits"].items():
         if (proportion := counts["truncated"] / counts["rows"]) > MAX_TRUNCATED:
             longer = f"{proportion:.1%} of the {task.noun} are longer than {results.tokenization['max_length']} tokens"

@@ -49,9 +49,24 @@ class Results:
         return size is not None and size < self.card.splits[TRAIN].rows
 
     @property
+    def split(self) -> str:
+        """The split that the report is about: the one that verdicts are based on."""
+        return self.task.verdict_split
+
+    @property
+    def scored(self) -> Predictions:
+        """The predictions of `split`."""
+        return self.predictions[self.split]
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The diagnostics of `split`."""
+        return self.diagnostics[self.split]  # type: ignore[no-any-return]
+
+    @property
     def classes(self) -> pd.DataFrame:
-        """The number of examples and the scores of each class or label on the split that verdicts are based on."""
-        scores = pd.DataFrame(self.diagnostics[self.task.verdict_split]["classes"], self.task.labels, dtype=float)
+        """The number of examples and the scores of each class or label of `split`."""
+        scores = pd.DataFrame(self.details["classes"], self.task.labels, dtype=float)
         return scores[["n", "precision", "recall", "f1"]]
 
     def simpler_scores(self, split: str, metric: str) -> dict[str, float]:

@@ -33,7 +33,6 @@ class Corpus:
             each row, such as "data/custom/train.csv line 5".
         origin: The entries of source.json.
         warnings: What the user should know about the data.
-        dropped: The number of rows that were dropped because they have no text or no label.
         groups: With the split type "group" and a column, the group of each row that the source has in train.
     """
 
@@ -41,7 +40,6 @@ class Corpus:
     splits: dict[str, pd.DataFrame]
     origin: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
-    dropped: int = 0
     groups: pd.Series | None = None
 
 
@@ -81,10 +79,9 @@ def make_corpus(tables: Mapping[str, Table], params: DataParams, origin: dict[st
     if labels.similar:
         names = ", ".join(map(literal, labels.similar))
         warnings = [f"labels that differ only in case or spaces: {names}", *warnings]
-    dropped = sum(map(len, splits.values())) - sum(map(len, complete.values()))
     complete |= split_train(complete[TRAIN], split_values, fractions, params.split, task)
     groups = split_values if params.split.type == "group" else None
-    return Corpus(task, {split: complete[split] for split in task.splits}, origin, warnings, dropped, groups)
+    return Corpus(task, {split: complete[split] for split in task.splits}, origin, warnings, groups)
 
 
 def _columns_to_read(split: str, params: DataParams, table: Table) -> list[str]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from pipeline.core.messages import UserError, log
@@ -15,6 +14,7 @@ from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import did_you_mean, listing, literal
 from pipeline.sources.corpus import Corpus, rows_sha256
 from pipeline.sources.folds import labeled_rows
+from pipeline.sources.labels import MAX_TARGET
 from pipeline.sources.tables import read_bytes, read_table
 
 SEPARATOR, NO_LABELS = "|", "[]"  # between several labels, and what stands for none of them
@@ -76,8 +76,10 @@ def _parse(place: str, correct_label: str, task: Task) -> Any:
     """Return a correct label as a number, the number of a class, or 0 and 1 for each label."""
     if task.is_regression:
         number = pd.to_numeric(correct_label, errors="coerce")
-        if not np.isfinite(number):
-            raise UserError(f"{place}: correct_label must be a number, got {literal(correct_label)}.")
+        if not abs(number) <= MAX_TARGET:
+            raise UserError(
+                f"{place}: correct_label must be a number of at most {MAX_TARGET:g}, got {literal(correct_label)}."
+            )
         return float(number)
     if task.is_single_label:
         return _class_number(place, correct_label, task.labels)

@@ -8,8 +8,9 @@ say little about whether they mean the same.
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.params import DataParams
-from pipeline.sources.corpus import Corpus, make_corpus, published_origin
+import numpy as np
+
+from pipeline.sources.corpus import Corpus, published_origin
 from pipeline.sources.glue import glue_task
 from pipeline.sources.tables import read_bytes, read_table
 
@@ -17,13 +18,10 @@ DEMO = replace(glue_task("mrpc"), name="demo")
 DEMO_FILE = Path(__file__).with_name("demo.csv")
 
 
-def load_demo(params: DataParams) -> Corpus:
-    """Read the corpus like a file of the user, with 640 pairs for train, 120 for validation and 240 for test."""
-    settings = {
-        "text_column_names": DEMO.text_columns, "label_column_name": "label", "label_separator": None,
-        "problem_type": DEMO.problem_type, "id2label": {label: label for label in DEMO.labels}, "slice_columns": [],
-        "split": params.split.model_copy(update={"type": "fixed", "column": "split"}),
-    }  # fmt: skip
-    table = read_table(DEMO_FILE, read_bytes(DEMO_FILE))
-    corpus = make_corpus({"train": table}, params.model_copy(update=settings), {})
-    return replace(corpus, task=DEMO, origin=published_origin(corpus.splits, language="en"))
+def load_demo() -> Corpus:
+    """Read the corpus: 640 pairs for train, 120 for validation and 240 for test."""
+    rows = read_table(DEMO_FILE, read_bytes(DEMO_FILE)).rows
+    rows = rows.assign(label=rows["label"].map(DEMO.labels.index), idx=np.arange(len(rows), dtype=np.int32))
+    columns = [*DEMO.text_columns, "label", "idx"]
+    splits = {split: rows.loc[rows["split"] == split, columns] for split in DEMO.splits}
+    return Corpus(DEMO, splits, published_origin(splits, language="en"))

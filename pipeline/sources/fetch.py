@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
 from pipeline.core.messages import UserError, one_line
 from pipeline.core.paths import users_path
 
@@ -50,8 +53,6 @@ def require_sha256(path: Path, sha256: str) -> None:
 
 def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> Path:
     """Download a file at a commit, unless the Hub's cache has it, and return its path there."""
-    from huggingface_hub import hf_hub_download
-
     with hub_errors(f"{repo}: {file} at {revision:.12}"):
         path = hf_hub_download(repo, file, revision=revision, repo_type=repo_type)
     return Path(path)
@@ -63,8 +64,6 @@ def repo_info(repo: str, revision: str, repo_type: RepoType) -> tuple[str, str, 
     Returns:
         The current name, which may differ from `repo`, the commit, and the names of the files.
     """
-    from huggingface_hub import HfApi
-
     with hub_errors(f"{repo} at {revision}" if revision else repo):
         info = HfApi().repo_info(repo, revision=revision or None, repo_type=repo_type, timeout=10)
         if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):  # Users paste the commit into a command.
@@ -83,8 +82,6 @@ def pin_dataset(dataset: str) -> str:
 @contextmanager
 def hub_errors(subject: str) -> Iterator[None]:
     """Turn an error of the Hub's client into a UserError with one line. Errors of the local disk stay as they are."""
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
     try:
         yield
     except Exception as error:

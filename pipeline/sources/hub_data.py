@@ -80,8 +80,7 @@ def _read(dataset: str, file: str, builder: DatasetBuilder) -> Table:
     encoding = getattr(builder.config, "encoding", None) or "utf-8"
     file_format = FileFormat(delimiter if delimiter in DELIMITERS[1:] else None, encoding)
     table = read_table(Path(name, file), download_file(name, file, revision, "dataset").read_bytes(), file_format)
-    name_classes(table, builder.info.features or Features())
-    return table
+    return name_classes(table, builder.info.features or Features())
 
 
 def choose_splits(dataset: str, available: list[str], splits: dict[str, str] | None) -> dict[str, str]:

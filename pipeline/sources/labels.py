@@ -35,7 +35,7 @@ DEFAULT_METRICS = {
 }
 _MAX_INTEGERS = 20
 _MAX_CLASSES = 1000
-_MAX_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
+MAX_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
 _NUMBER = re.compile(r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)  # 007 is a name.
 _WHOLE_FLOAT = re.compile(r"([+-]?(?:0|[1-9]\d*))\.0*")
 _BITS = {"0": 0, "1": 1, "false": 0, "true": 1}
@@ -186,11 +186,8 @@ def _names(train: pd.Series, several: bool, schema: Sequence[str], column: str) 
 
 
 def _id2label(params: DataParams) -> dict[str, str]:
-    """Return data.id2label as a dictionary. A list names the label columns, or the labels 0, 1 and so on."""
+    """Return data.id2label, with each label spelled as in the data. It is empty if there are no names."""
     names = params.id2label or {}
-    if isinstance(names, list):
-        columns = label_columns(params)
-        return dict(zip(columns if len(columns) > 1 else map(str, range(len(names))), names, strict=True))
     id2label = {_spelling(label): name for label, name in names.items()}
     if len(id2label) < len(names):
         raise UserError(
@@ -223,9 +220,9 @@ def _encode_column(labels: pd.Series, encode: Callable[[Any], Any]) -> pd.Series
 
 
 def _target(label: str) -> float:
-    if not _NUMBER.fullmatch(label) or abs(float(label)) > _MAX_TARGET:
+    if not _NUMBER.fullmatch(label) or abs(float(label)) > MAX_TARGET:
         raise ValueError(
-            f"The labels of a regression must be numbers from -{_MAX_TARGET:g} to {_MAX_TARGET:g}. Correct it, or set "
+            f"The labels of a regression must be numbers from -{MAX_TARGET:g} to {MAX_TARGET:g}. Correct it, or set "
             "data.problem_type=single_label_classification."
         )
     return float(label)

@@ -18,9 +18,10 @@ def load_corpus(params: DataParams) -> Corpus:
     Raises:
         UserError: The data cannot be read or fetched, or it does not match `params`.
     """
-    load = {"custom": load_custom, "hub": load_hub, "demo": load_demo}.get(params.task, load_glue)
-    corpus = load(params)
-    return corpus if params.task == "demo" else correct(corpus, Path(params.corrections))
+    if params.task == "demo":
+        return load_demo()
+    load = {"custom": load_custom, "hub": load_hub}.get(params.task, load_glue)
+    return correct(load(params), Path(params.corrections))
 
 
 def load_custom(params: DataParams) -> Corpus:

@@ -95,8 +95,8 @@ def _assign(
         latest_first = np.asarray(values).argsort(kind="stable")[::-1]
         return _cut(latest_first.argsort(), counts)
     if split.type == "group":
-        shared = hash_rows(rows, task.text_columns) if values is None else None
-        return _whole_groups(hash_column(values) if shared is None else groups_by_text(shared), counts)
+        groups = groups_by_text(hash_rows(rows, task.text_columns)) if values is None else hash_column(values)
+        return _whole_groups(groups, counts)
     strata = label_strata(rows["label"], task.problem_type) if values is None else pd.factorize(values)[0]
     names = _proportional(strata, counts, split.seed)
     if task.is_single_label:

@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,10 @@ def read_table(path: Path, content: bytes, file_format: FileFormat = DEFAULT_FOR
         UserError: The content is not what the suffix of `path` says, or it is in another encoding.
     """
     suffix = data_suffix(path)
-    if suffix == ".parquet":
-        return _read_parquet(path, content)
     if path.suffix.lower() == ".gz":
         content = _decompress(path, content)
+    if suffix == ".parquet":
+        return _read_parquet(path, content)
     if suffix in (".csv", ".tsv"):  # The text itself is freed at once, because a copy is large.
         return _read_csv(path, io.StringIO(_decode(path, content, file_format.encoding), newline=""), file_format)
     return _read_json(path, _decode(path, content, file_format.encoding))
@@ -125,9 +125,10 @@ def _decode(path: Path, content: bytes, encoding: str) -> str:
     try:  # Latin-1 means cp1252, as in browsers: https://encoding.spec.whatwg.org
         return content.decode({"utf-8": "utf-8-sig", "iso8859-1": "cp1252"}.get(codec, codec))
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        line = error.object.count(b"\n", 0, error.start) + 1  # `object` is `content` without a byte order mark.
+        byte = error.object[error.start]
         raise UserError(
-            f"{path} line {line} contains the byte 0x{content[error.start]:02x}, which is not valid in {encoding}. "
+            f"{path} line {line} contains the byte 0x{byte:02x}, which is not valid in {encoding}. "
             "Save it as UTF-8, or set data.encoding (in a command, --encoding), for example to cp1252 or utf-16."
         ) from None
 
@@ -214,27 +215,28 @@ def _read_parquet(path: Path, content: bytes) -> Table:
     """Read a Parquet file, perhaps one that `datasets` wrote. Images, sounds and other bytes are left out."""
     try:
         dataset = Dataset(pq.read_table(pa.BufferReader(content))).flatten()
-        binary = [field.name for field in dataset.data.schema if pa.types.is_binary(field.type)]
+        schema = dataset.data.schema
+        binary = [field.name for field in schema if field.type in (pa.binary(), pa.large_binary())]
         values = dataset.remove_columns(binary).with_format("arrow")[:].to_pydict()
         frame = pd.DataFrame(values, [f"{path} row {number}" for number in range(len(dataset))], dtype=object)
-        table = Table(str(path), frame.where(frame.notna(), None))
-        name_classes(table, dataset.features)
-        return table
+        return name_classes(Table(str(path), frame.where(frame.notna(), None)), dataset.features)
     except Exception as error:  # Damaged metadata of `datasets` can cause almost any error.
         raise UserError(f"{path} is not a complete Parquet file ({error!r}). Write it again.") from None
 
 
-def name_classes(table: Table, features: Features) -> None:
+def name_classes(table: Table, features: Features) -> Table:
     """Replace class numbers by the names that a schema has for them. `datasets` writes -1 if a class is not known."""
+    rows, classes = table.rows.copy(deep=False), dict(table.classes)
     for column, feature in features.flatten().items():
         feature = getattr(feature, "feature", feature)  # The items of a list have a feature of their own.
-        if isinstance(feature, ClassLabel) and column in table.rows and column not in table.classes:
+        if isinstance(feature, ClassLabel) and column in rows and column not in classes:
             names = {-1: None, **dict(enumerate(feature.names))}
             # A CSV file has the names, or the numbers as texts.
             names |= {str(number): name for number, name in names.items()} | {name: name for name in feature.names}
-            values = [_class_names(value, names) for value in table.rows[column]]
-            table.rows[column] = pd.Series(values, table.rows.index, dtype=object)
-            table.classes[column] = feature.names
+            values = [_class_names(value, names) for value in rows[column]]
+            rows[column] = pd.Series(values, rows.index, dtype=object)
+            classes[column] = feature.names
+    return replace(table, rows=rows, classes=classes)
 
 
 def _class_names(value: Any, names: dict[Any, str | None]) -> Any:
@@ -264,7 +266,7 @@ def write_rows(rows: pd.DataFrame, path: Path) -> None:
             draft.write_text("\n".join([*json_lines(rows), ""]), encoding="utf-8", errors="backslashreplace")
         else:
             # By default, a field with a carriage return, which also ends a line, has no quotes.
-            rows.map(lambda value: json.dumps(value) if isinstance(value, (list, dict)) else value).to_csv(
+            rows.map(lambda value: json.dumps(value, default=str) if isinstance(value, (list, dict)) else value).to_csv(
                 draft, index=False, sep="\t" if path.suffix == ".tsv" else ",", quoting=csv.QUOTE_NONNUMERIC,
                 lineterminator="\n", errors="backslashreplace",
             )  # fmt: skip
