@@ -195,10 +195,11 @@ class DataParams(Section):
         if isinstance(labels, list) and self.problem_type not in (None, "multi_label_classification"):
             requirement = 'must be null or "multi_label_classification" if data.label_column_name is a list'
             raise _Mistake("data.problem_type", requirement, self.problem_type)
-        if self.id2label is not None and len({*self.id2label.values()}) < max(len(self.id2label), 2):
-            raise _Mistake("data.id2label", "must have at least two names, which must all differ", self.id2label)
-        if self.id2label is not None and isinstance(labels, list) and self.id2label.keys() != {*labels}:
-            raise _Mistake("data.id2label", f"must have one name for each of {quoted(labels)}", self.id2label)
+        names = self.id2label
+        if names is not None and (len(names) < 2 or len({*names.values()}) < len(names)):
+            raise _Mistake("data.id2label", "must have at least two names, which must all differ", names)
+        if names is not None and isinstance(labels, list) and names.keys() != {*labels}:
+            raise _Mistake("data.id2label", f"must have one name for each of {quoted(labels)}", names)
 
     def _check_split(self) -> None:
         fractions = self.split.fractions

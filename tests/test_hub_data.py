@@ -100,6 +100,7 @@ def test_readme_names_the_classes(label_type: str, write: Any, good: Any, bad: A
     publish(hub, {"README.md": readme(f"data_files: [{data_files}]", features)})
     corpus = load(on_missing="drop")
     assert (corpus.task.labels, corpus.task.unlabeled_splits) == (["bad", "good"], ["test"])
+    assert len(corpus.splits["train"]) + len(corpus.splits["validation"]) == 40
     assert examples(corpus, "train")[0]["label"] in (1, [0, 1])
     assert [row["text"] for row in examples(corpus, "test")] == ["-1", "0"]
 
