@@ -72,14 +72,13 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
 
 
 def _check_stride(params: TokenizeParams, tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
-    if params.stride is None:
-        return
+    window = params.max_length - tokenizer.num_special_tokens_to_add(pair=task.has_pairs)
     if task.has_pairs:
-        raise UserError("params.yaml: tokenize.stride must be null for pairs of texts.")
-    if params.stride >= (window := params.max_length - tokenizer.num_special_tokens_to_add()):
+        window //= 2  # If both texts are long, the tokenizer gives each of them half.
+    if params.stride is not None and params.stride >= window:
         raise UserError(
-            f"params.yaml: tokenize.stride must be less than {window}, which is tokenize.max_length without special "
-            f"tokens, got {params.stride}."
+            f"params.yaml: tokenize.stride must be less than {window} for this model and tokenize.max_length, "
+            f"got {params.stride}."
         )
 
 

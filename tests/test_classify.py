@@ -69,14 +69,14 @@ def test_a_file_gets_the_same_predictions_as_in_the_predict_stage(
     assert ("24 tokens and were truncated" in caplog.text) == (task != "multi_label"), "it is scored in windows"
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
+@pytest.mark.parametrize(("name", "engine"), [("classes", "trainer"), ("classes", "loop"), ("regression", "trainer")])
 def test_the_logits_of_a_long_text_are_the_mean_over_its_windows(
-    engine: str, params: Params, tiny: TinyMaker, tmp_path: Path
+    name: str, engine: str, params: Params, tiny: TinyMaker, tmp_path: Path
 ) -> None:
     """The code of docs/use_the_model.md gives these logits, and the validation loss of the epoch is their loss."""
     from transformers import pipeline
 
-    out = train_task("classes", tmp_path, tiny(initializer_range=0.2), params, stride=8, engine=engine)
+    out = train_task(name, tmp_path, tiny(initializer_range=0.2), params, stride=8, engine=engine)
     for max_samples, size in ((30, 30), (None, 60)):
         settings = params.predict.model_copy(update={"max_samples": max_samples})
         predict(out / "raw", out / TOKENIZED, out / CLASSIFIER, out / PREDICTIONS, settings, "fp32", 1)
@@ -85,12 +85,12 @@ def test_the_logits_of_a_long_text_are_the_mean_over_its_windows(
     plain: Any = pipeline("text-classification", model=str(out / CLASSIFIER))
     options = {"max_length": 24, "stride": 8, "return_overflowing_tokens": True}
     logits = read_logits(out / PREDICTIONS / "validation.parquet")
-    for text, expected in zip(rows["text"], logits, strict=True):
-        windows = plain.tokenizer(text, truncation=True, padding=True, return_tensors="pt", **options)
+    for texts, expected in zip(rows[TASKS[name].text_columns].to_numpy(), logits, strict=True):
+        windows = plain.tokenizer(*texts, truncation=True, padding=True, return_tensors="pt", **options)
         del windows["overflow_to_sample_mapping"]
         np.testing.assert_allclose(plain.model(**windows).logits.mean(dim=0).tolist(), expected, atol=1e-5)
     epoch = read_history(out)[-1]
-    assert float(epoch["loss"]) == pytest.approx(loss("single_label_classification", logits, rows["label"].to_numpy()))
+    assert float(epoch["loss"]) == pytest.approx(loss(TASKS[name].problem_type, logits, rows["label"].to_numpy()))
 
 
 @pytest.mark.parametrize("task", ["classes", "multi_label"])
