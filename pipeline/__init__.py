@@ -9,7 +9,7 @@ if sys.argv[0] == "-m":  # "python -m pipeline.X" is looking for X.
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports shows no traceback.
 
 # The threads of libgomp spin while they wait for each other. If another program uses one of their cores, the others
-# spin in vain, and a training step takes up to 30 times as long (docs/notes/speed.md). With this limit, they soon give
+# spin in vain, and a training step takes up to 22 times as long (docs/notes/speed.md). With this limit, they soon give
 # up their core. KMP_BLOCKTIME does the same in libomp, which torch uses on macOS, and is untested.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
